@@ -1,5 +1,6 @@
-//! Permission checks: POSIX mode bits, or the access control list where a file has one ([`acl`](crate::acl)). What a
-//! protocol allows beyond them, and when they count, is its own ([`AccessModel`](crate::AccessModel)).
+//! Permission checks: POSIX mode bits, or the access control list where a file has one
+//! ([`acl`](crate::acl)). What a protocol allows beyond them, and when they count, is its own
+//! ([`AccessModel`](crate::AccessModel)).
 
 use crate::acl::mask;
 use crate::error::Error;
@@ -9,7 +10,8 @@ use weir_volume::{Attr, FileKind, Guard, SetAttr, SetTime, without_set_ids};
 
 /// Set-group-ID bit of a mode; on a directory it makes new entries inherit the group.
 pub const S_ISGID: u32 = 0o2000;
-/// Sticky bit of a mode; in such a directory only root and the owners of entry or directory remove or rename entries.
+/// Sticky bit of a mode; in such a directory only root and the owners of entry or directory remove
+/// or rename entries.
 pub const S_ISVTX: u32 = 0o1000;
 const S_IXGRP: u32 = 0o010;
 
@@ -20,9 +22,9 @@ pub const W: u32 = 2;
 /// Permission to execute a file or search a directory.
 pub const X: u32 = 1;
 
-/// Whether `who` has all of the permissions `want` (an OR of [`R`], [`W`],
-/// [`X`]). Exactly one class of bits applies: owner, else group, else other.
-/// Root may do everything, but executes only a file that some class of users may execute.
+/// Returns true if `who` has all of the permissions `want` (an OR of [`R`], [`W`], [`X`]). Exactly
+/// one class of bits applies: owner, else group, else other. Root may do everything, but executes
+/// only a file that some class of users may execute.
 pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
     if who.is_root() {
         return want & X == 0 || attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
@@ -50,12 +52,13 @@ pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
     class & 7 & want == want
 }
 
-/// Whether the file's list grants all of `wanted`, bits of an access mask; false if it has none.
+/// Returns true if the file's list grants all of `wanted`, bits of an access mask; false if it has
+/// none.
 pub fn grants(attr: &Attr, wanted: u32) -> bool {
     matches!(attr.guard, Guard::Granted(granted) if granted & wanted == wanted)
 }
 
-/// Whether `who` may make something in `dir`.
+/// Checks that `who` may make something in `dir`.
 pub fn may_make(dir: &Attr, who: &Creds, kind: FileKind) -> Result<(), Error> {
     match dir.guard {
         Guard::Granted(_) if !who.is_root() => {
@@ -79,21 +82,21 @@ pub fn require(attr: &Attr, who: &Creds, want: u32) -> Result<(), Error> {
     }
 }
 
-/// Whether `who` owns the file, as far as permissions go: root owns everything.
+/// Returns true if `who` owns the file, as far as permissions go: root owns everything.
 pub fn owns(attr: &Attr, who: &Creds) -> bool {
     who.is_root() || who.uid == attr.uid
 }
 
-/// Whether `who` may take the entry `child` out of `dir` (or replace it): write
-/// and search permission on the directory, and if it is sticky, ownership of
-/// either.
+/// Checks that `who` may take the entry `child` out of `dir` (or replace it). That takes write and
+/// search permission on the directory and, if it is sticky, ownership of either.
 pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     require(dir, who, W | X)?;
     may_take(dir, child, who)
 }
 
-/// Returns true if `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if the directory has a list, by
-/// that letting entries be deleted or by the entry's own list letting it be (RFC 8881 §6.2.1.3.2).
+/// Returns true if `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if
+/// the directory has a list, by that letting entries be deleted or by the entry's own list letting
+/// it be (RFC 8881 §6.2.1.3.2).
 pub fn may_remove(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.guard == Guard::Mode || who.is_root() {
         return may_unlink(dir, child, who);
@@ -113,15 +116,16 @@ fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mode that is left of `attr` when an unprivileged user changes the content, or any user the owner
-/// of the file; `None` if nothing changes.
+/// The mode that is left of `attr` when an unprivileged user changes the content, or any user the
+/// owner of the file; `None` if nothing changes.
 fn mode_after_change(attr: &Attr) -> Option<u32> {
     let mode = without_set_ids(attr.mode);
     (attr.kind == FileKind::Regular && mode != attr.mode).then_some(mode)
 }
 
-/// Checks a SETATTR by `who` (`may_write`: whether that identity may write the content) and completes it: what must
-/// be cleared along with what was asked is added. Rules of POSIX chmod, chown, utimensat and truncate.
+/// Checks a SETATTR by `who` (`may_write`: whether that identity may write the content) and
+/// completes it: what must be cleared along with what was asked is added. Rules of POSIX chmod,
+/// chown, utimensat and truncate.
 pub fn check_setattr(
     attr: &Attr,
     who: &Creds,

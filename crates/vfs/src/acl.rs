@@ -1,22 +1,28 @@
-//! Access control lists as NFSv4 has them (RFC 8881 §6): stored, evaluated, and kept in step with the mode.
+//! Access control lists as NFSv4 has them (RFC 8881 §6): stored, evaluated, and kept in step with
+//! the mode.
 //!
-//! A file without a list is checked by its mode alone, and costs nothing here. A file with one is checked by the list, over
-//! every protocol; the mode that is shown then is what the list gives to owner, group and others (§6.3.2).
+//! A file without a list is checked by its mode alone, and costs nothing here. A file with one is
+//! checked by the list, over every protocol; the mode that is shown then is what the list gives to
+//! owner, group and others (§6.3.2).
 //!
-//! - **Evaluation** (§6.2.1): entries in their order; the first that concerns the caller and a bit decides about the bit. What no
-//!   entry allows is denied.
+//! - **Evaluation** (§6.2.1): entries in their order; the first that concerns the caller and a bit
+//!   decides about the bit. What no entry allows is denied.
 //! - **Setting a list** sets the mode's nine bits to what it comes to (§6.4.1.2).
-//! - **Setting a mode** puts entries for owner, group and everyone in the place of those that were there, and leaves
-//!   entries for named users and groups no more of reading, writing and executing than the group has (§6.4.1.1). So `chmod
-//!   go=` closes a file whatever its list said.
+//! - **Setting a mode** puts entries for owner, group and everyone in the place of those that were
+//!   there, and leaves entries for named users and groups no more of reading, writing and executing
+//!   than the group has (§6.4.1.1). So `chmod go=` closes a file whatever its list said.
 //!
-//! - **Making a file** in a directory whose list has entries that are passed on gives the file a list of those (§6.4.3). The mode that it is
-//!   made with limits them, and stands for owner, group or others if no entry for that class is passed on. The umask counts only for
-//!   these (RFC 8275 §3): what a directory passes on is what its owner wants, whatever the umask of who makes files there.
-//! - In a volume of NTFS style the list alone counts: what a directory passes on is not limited by a mode, what is made where nothing is passed
-//!   on is its owner's alone, and the root of a new volume is everyone's (see `guard`).
-//! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An entry of which both is true becomes two when
-//!   the mode is set: one that is passed on as it was, and one for the directory, which the mode limits.
+//! - **Making a file** in a directory whose list has entries that are passed on gives the file a
+//!   list of those (§6.4.3). The mode that it is made with limits them, and stands for owner, group
+//!   or others if no entry for that class is passed on. The umask counts only for these (RFC 8275
+//!   §3): what a directory passes on is what its owner wants, whatever the umask of who makes files
+//!   there.
+//! - In a volume of NTFS style the list alone counts: what a directory passes on is not limited by
+//!   a mode, what is made where nothing is passed on is its owner's alone, and the root of a new
+//!   volume is everyone's (see `guard`).
+//! - What a directory passes on is no part of what it allows itself if it is *inherit-only*. An
+//!   entry of which both is true becomes two when the mode is set: one that is passed on as it was,
+//!   and one for the directory, which the mode limits.
 
 use crate::identity::{Creds, DOMAIN_NUMBERS};
 use weir_volume::Attr;
@@ -44,7 +50,8 @@ pub mod mask {
     pub const WRITE_ACL: u32 = 0x4_0000;
     /// All that there are.
     pub const ALL: u32 = 0x1f_01ff;
-    /// What the owner of a file and everyone may do whatever its list says: read attributes and list.
+    /// Access mask of the owner of a file and of everyone, whatever the list says: read attributes
+    /// and list.
     pub(super) const ALWAYS: u32 = 0x80 | 0x2_0000;
 }
 
@@ -56,13 +63,13 @@ pub mod flags {
     pub const DIRECTORY: u8 = 0x2;
     /// By those directories no further.
     pub const NO_PROPAGATE: u8 = 0x4;
-    /// It does not concern the directory itself.
+    /// The entry does not concern the directory itself.
     pub const INHERIT_ONLY: u8 = 0x8;
     /// All that there are.
     pub const ALL: u8 = 0xf;
 }
 
-/// Whom an entry concerns.
+/// Principal that an entry concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Principal {
     /// `OWNER@`.
@@ -80,9 +87,9 @@ pub enum Principal {
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether it allows or denies.
+    /// True if it allows, false if it denies.
     pub allows: bool,
-    /// Whom it concerns.
+    /// Principal that it concerns.
     pub who: Principal,
     /// Bits of an access mask.
     pub mask: u32,
@@ -91,17 +98,17 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is passed on.
+    /// Returns true if it is passed on.
     fn is_inheritable(&self) -> bool {
         self.flags & (flags::FILE | flags::DIRECTORY) != 0
     }
 
-    /// Whether it concerns the object whose list has it.
+    /// Returns true if it concerns the object whose list has it.
     fn is_effective(&self) -> bool {
         self.flags & flags::INHERIT_ONLY == 0
     }
 
-    /// The same for what is made in the directory alone.
+    /// Returns the entry for what is made in the directory alone.
     fn passed_on(self) -> Entry {
         Entry {
             flags: self.flags | flags::INHERIT_ONLY,
@@ -109,8 +116,8 @@ impl Entry {
         }
     }
 
-    /// The same for the object alone. What it allows of reading, writing and executing is no more than `most` if it is for a
-    /// named user or group.
+    /// Returns the entry for the object alone. For a named user or group it allows of reading,
+    /// writing and executing no more than `most`.
     fn limited(self, most: u32) -> Entry {
         let named = matches!(self.who, Principal::User(_) | Principal::NamedGroup(_));
         let mask = match self.allows && named {
@@ -131,7 +138,8 @@ pub struct Acl(pub Vec<Entry>);
 
 /// Version of the stored form, its first byte.
 const VERSION: u8 = 1;
-/// Entries of a stored list at most: of those set each may have become two, and the mode has up to five.
+/// Entries of a stored list at most: of those set each may have become two, and the mode has up to
+/// five.
 const MAX_STORED: usize = 2 * MAX_ENTRIES + 5;
 /// Bytes of a stored entry: allows, kind of principal, flags, zero, mask, id.
 const ENTRY: usize = 12;
@@ -142,7 +150,7 @@ const WRITES: u32 = mask::WRITE | mask::APPEND;
 const EXECUTES: u32 = mask::EXECUTE;
 const DATA: u32 = READS | WRITES | EXECUTES | mask::DELETE_CHILD;
 
-/// What three bits of a mode allow.
+/// Returns the access mask that three bits of a mode allow.
 fn of_mode(bits: u32, directory: bool) -> u32 {
     let on = |bit: u32, mask: u32| if bits & bit != 0 { mask } else { 0 };
     let writes = match directory {
@@ -217,7 +225,7 @@ impl Acl {
         granted
     }
 
-    /// What a caller may do with the file of `attr`, which has this list.
+    /// Returns the access mask that a caller has on the file of `attr`, which has this list.
     pub fn granted(&self, attr: &Attr, who: &Creds) -> u32 {
         let concerns = |principal| match principal {
             Principal::Owner => who.uid == attr.uid,
@@ -267,8 +275,8 @@ impl Acl {
         self.limited(mode, mode, directory)
     }
 
-    /// The list with what `mode` allows in the place of entries for owner, group and everyone, and with no more for named users
-    /// and groups than the group has in `most`.
+    /// The list with what `mode` allows in the place of entries for owner, group and everyone, and
+    /// with no more for named users and groups than the group has in `most`.
     fn limited(&self, mode: u32, most: u32, directory: bool) -> Acl {
         let [owner, group, others] = [6, 3, 0].map(|shift| of_mode(mode >> shift & 7, directory));
         let most = of_mode(most >> 3 & 7, directory);
@@ -302,12 +310,13 @@ impl Acl {
         Acl(entries)
     }
 
-    /// Whether anything is passed on.
+    /// Returns true if anything is passed on.
     pub fn is_inheritable(&self) -> bool {
         self.0.iter().any(Entry::is_inheritable)
     }
 
-    /// What is passed on to what is made in a directory with this list; `None` if nothing is.
+    /// Returns the list of what is made in a directory with this list; `None` if nothing is passed
+    /// on.
     pub fn passed_on(&self, directory: bool) -> Option<Acl> {
         let wanted = match directory {
             true => flags::DIRECTORY,
@@ -331,7 +340,8 @@ impl Acl {
         (!list.0.is_empty()).then_some(list)
     }
 
-    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None` if nothing is passed on to it.
+    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None`
+    /// if nothing is passed on to it.
     pub fn inherited(&self, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
         let list = self.passed_on(directory)?;
         let effective = |class| list.0.iter().any(|e| e.is_effective() && e.who == class);
@@ -453,7 +463,7 @@ mod tests {
         assert_eq!(open.under(0o640, false).0.len(), acl.0.len());
     }
 
-    /// What a file or directory gets that is made below a directory with this entry.
+    /// Returns the list of a file or directory that is made below a directory with this entry.
     fn below(who: Principal, flags: u8, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
         let mut acl = Acl::of(0o755, true);
         let entry = Entry {

@@ -1,9 +1,10 @@
-//! What a connection remembers of how it was admitted.
+//! Cache of a connection's admissions to exports.
 //!
-//! Finding a volume's export among ten thousand and going through its rules takes as long as a cached GETATTR, and
-//! the result is the same for almost every request of a connection. So each connection caches the last few results,
-//! with the numbers of the table and of the state of the names that they came from; both change when anything does,
-//! so a result is either current or not used. Refusals are not cached: they are not worth being fast.
+//! Finding a volume's export among ten thousand and going through its rules takes as long as a
+//! cached GETATTR, and the result is the same for almost every request of a connection. So each
+//! connection caches the last few results, with the numbers of the table and of the state of the
+//! names that they came from; both change when anything does, so a result is either current or not
+//! used. Refusals are not cached: they are not worth being fast.
 
 use crate::exports::{Export, ExportTable, Protocol, Rule};
 use crate::names::{Names, Wait};
@@ -11,8 +12,8 @@ use crate::session::Session;
 use std::cell::Cell;
 use weir_base::VolumeId;
 
-/// Volumes that one connection is fast with. A Linux client opens a connection to a server and uses it for all that it
-/// mounts from there.
+/// Volumes that one connection is fast with. A Linux client opens a connection to a server and uses
+/// it for all that it mounts from there.
 const SLOTS: usize = 4;
 
 /// The state of the names, for an answer that does not depend on names.
@@ -28,12 +29,12 @@ struct Slot {
     rule: u32,
 }
 
-/// See the module's head. Belongs to one connection.
+/// Admissions of one connection (see the module's head).
 #[derive(Clone, Default)]
 pub struct Admissions([Cell<Option<Slot>>; SLOTS]);
 
 impl Admissions {
-    /// Whether the connection has ever been admitted to an export.
+    /// Returns true if the connection has ever been admitted to an export.
     pub fn any(&self) -> bool {
         self.0.iter().any(|slot| slot.get().is_some())
     }
@@ -54,8 +55,8 @@ pub(crate) enum Admission<'t> {
     NoExport,
 }
 
-/// Looks up the rule of the volume `id` that `session`'s client is under; whether it admits the session's flavour remains to
-/// be seen.
+/// Looks up the rule of the volume `id` that `session`'s client is under; whether it admits the
+/// session's flavour remains to be seen.
 pub(crate) fn find<'t, A>(
     table: &'t ExportTable,
     id: VolumeId,

@@ -8,13 +8,15 @@
 //! | `build7.example.com` | the addresses that this name has |
 //! | `*.example.com`, `build?.example.com` | clients with such a name |
 //!
-//! A name does not end in a number, decimal, octal or hexadecimal: `127.1`, `2130706433` and `0x7f000001` are addresses to
-//! inet_aton(3) and names to no other resolver. A pattern with neither letter nor digit (`*.`, `*.*`) would admit everyone
-//! whose address has any name, which is hardly meant. Both are refused.
+//! A name does not end in a number, decimal, octal or hexadecimal: `127.1`, `2130706433` and
+//! `0x7f000001` are addresses to inet_aton(3) and names to no other resolver. A pattern with
+//! neither letter nor digit (`*.`, `*.*`) would admit everyone whose address has any name, which is
+//! hardly meant. Both are refused.
 //!
-//! `*` stands for any run of characters, dots included, and `?` for any one, as in exports(5); case does not
-//! matter. A host name is looked up forwards. A wildcard is compared with the name of the client's address, which
-//! the owner of that address can choose; so the name counts only if it leads back to the address (see `names`).
+//! `*` stands for any run of characters, dots included, and `?` for any one, as in exports(5); case
+//! does not matter. A host name is looked up forwards. A wildcard is compared with the name of the
+//! client's address, which the owner of that address can choose; so the name counts only if it
+//! leads back to the address (see `names`).
 
 use crate::names::{Names, Wait};
 use std::fmt;
@@ -44,7 +46,7 @@ pub enum Clients {
     Like(Arc<str>),
 }
 
-/// Whether a client is one of a set.
+/// Answer whether a client is one of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     Yes,
@@ -57,7 +59,7 @@ impl Clients {
     /// Reads one entry of a list of clients.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// A text for people that says what is wrong with the entry.
     pub fn parse(text: &str) -> Result<Clients, String> {
         let text = text.trim();
         if text == "*" {
@@ -73,12 +75,12 @@ impl Clients {
         name(text)
     }
 
-    /// Whether names are needed to decide which clients belong to it.
+    /// Returns true if names are needed to decide which clients belong to it.
     pub(crate) fn by_name(&self) -> bool {
         matches!(self, Clients::Host(_) | Clients::Like(_))
     }
 
-    /// Whether `client` is one of them. An IPv4 address mapped into IPv6 is the IPv4 address.
+    /// Compares `client` with the set. An IPv4 address mapped into IPv6 is the IPv4 address.
     pub(crate) fn matches(&self, client: IpAddr, names: &Names) -> Match {
         let known = match self {
             Clients::Any => return Match::Yes,
@@ -209,8 +211,8 @@ fn name(text: &str) -> Result<Clients, String> {
     })
 }
 
-/// Whether `name` matches `pattern`, both in lower case. Linear in the name for one `*`, at most quadratic: names
-/// are short, and it only ever goes back to the last `*`.
+/// Returns true if `name` matches `pattern`, both in lower case. Linear in the name for one `*`, at
+/// most quadratic: names are short, and it only ever goes back to the last `*`.
 pub(crate) fn like(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);

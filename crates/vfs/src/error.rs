@@ -1,10 +1,11 @@
-//! Why an operation gives no result: it failed, or it waits.
+//! Reasons why an operation gives no result: it failed, or it waits.
 //!
-//! **Failures** are this crate's own. They say what is so, in no protocol's numbers: which number a client sees for one,
-//! and whether two of them are the same to it, its protocol's crate decides.
+//! **Failures** are this crate's own. They say what is so, in no protocol's numbers: which number a
+//! client sees for one, and whether two of them are the same to it, its protocol's crate decides.
 //!
-//! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once that has come it is run
-//! again from its start with the same [`OpContext`](crate::OpContext). One that changes something runs to its end.
+//! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once
+//! that has come it is run again from its start with the same [`OpContext`](crate::OpContext). One
+//! that changes something runs to its end.
 
 use crate::claims::Ticket;
 use crate::grace::Records;
@@ -73,16 +74,16 @@ pub enum Error {
     Locked,
     /// Not supported on this kind of object.
     NotSupported,
-    /// It cannot be done now; the client should repeat the call later.
+    /// The operation cannot be done now; the client should repeat the call later.
     Delay,
     /// Something else depends on it.
     Busy,
 }
 
-/// What is wrong with a name.
+/// Fault of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BadName {
-    /// It has no byte.
+    /// The name has no byte.
     Empty,
     /// `.` where something is to be made or removed.
     Dot,
@@ -121,7 +122,7 @@ impl From<FsError> for Error {
     }
 }
 
-/// Event that a suspended request waits for.
+/// Thing that an operation waits for.
 pub enum Suspend {
     /// The volume's device, or something that its engine is short of.
     Device(DeviceWait),
@@ -133,13 +134,15 @@ pub enum Suspend {
     NameService(Wait),
     /// The name service's answer about a user or group.
     Users(Arc<Signal<()>>),
-    /// Durability of a record of the client, which has to precede what the record grants.
+    /// A change of what is recorded of its client, which is to be durable before others gain
+    /// anything by it.
     Record(Arc<Records>, Lsn),
-    /// Another request's turn: the operation has used the event loop for long enough, and continues where it was.
+    /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes
+    /// on where it was.
     Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after
-    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait. Or
-    /// clients that may claim again what they had before a start.
+    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a
+    /// call wait. Or clients that may claim again what they had before a start.
     Recall(Ticket),
     /// Another client's action, in the form in which the protocol observes it.
     Client(Event),

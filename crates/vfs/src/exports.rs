@@ -1,13 +1,14 @@
 //! Export policy: which client may use which volume, how, and under which identity.
 //!
-//! Rules are evaluated in order and the first that counts for the client and the protocol decides, as
-//! administrators expect of access lists; a client that no rule matches is refused. If a rule depends on a name
-//! that is not known yet, the search ends there (see `names`).
+//! Rules are evaluated in order and the first that counts for the client and the protocol decides,
+//! as administrators expect of access lists; a client that no rule matches is refused. If a rule
+//! depends on a name that is not known yet, the search ends there (see `names`).
 //!
-//! **The table** is immutable and is replaced as a whole, so the data path reads it without a lock and every request
-//! sees one state of everything. It is two levels deep, so that a change among ten thousand exports copies some
-//! hundred pointers: the exports are dealt to [`PARTS`] sorted parts by the volume's number, and once more by the
-//! path, and a new table shares the parts that did not change.
+//! **The table** is immutable and is replaced as a whole, so the data path reads it without a lock
+//! and every request sees one state of everything. It is two levels deep, so that a change among
+//! ten thousand exports copies some hundred pointers: the exports are dealt to [`PARTS`] sorted
+//! parts by the volume's number, and once more by the path, and a new table shares the parts that
+//! did not change.
 
 use crate::Volume;
 use crate::claims::Style;
@@ -26,7 +27,7 @@ use weir_base::VolumeId;
 /// says otherwise.
 pub const NOBODY: u32 = 65_534;
 
-/// Which callers lose their identity.
+/// Callers that lose their identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
     /// None: root is root.
@@ -67,7 +68,7 @@ impl Protocols {
         smb: true,
     };
 
-    /// Whether `protocol` is one of them.
+    /// Returns true if `protocol` is one of them.
     pub fn contains(self, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Nfsv3 => self.nfsv3,
@@ -77,15 +78,17 @@ impl Protocols {
     }
 }
 
-/// Protection of a call on its way, the weakest first: by its connection (RFC 9289), or by itself as SMB has it.
+/// Protection of a call on its way, the weakest first: by its connection (RFC 9289), or by itself
+/// as SMB has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
-    /// Not at all.
+    /// No protection.
     #[default]
     Clear,
-    /// By TLS: the server has shown a certificate. Or by SMB's encryption, under keys that only server and user have.
+    /// TLS: the server has shown a certificate. Or SMB's encryption, under keys that only server
+    /// and user have.
     Tls,
-    /// By TLS, and the client has shown a certificate too.
+    /// TLS, and the client has shown a certificate too.
     MutualTls,
 }
 
@@ -120,19 +123,20 @@ impl Flavours {
     }
 }
 
-/// What one set of clients may do with an export.
+/// Rights of one set of clients in an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The clients that the rule matches.
     pub clients: Clients,
     /// The protocols that it counts for; for others the search continues with the next rule.
     pub protocols: Protocols,
-    /// How their identity may be established; otherwise they are refused, whatever later rules say. Without any they always
-    /// are.
+    /// Flavours by which their identity may be established; otherwise they are refused, whatever
+    /// later rules say. Without any they always are.
     pub flavours: Flavours,
     /// Those of `flavours` by which they may make changes.
     pub writers: Flavours,
-    /// The least protection of their connections; with less they are refused, as with a flavour that is not admitted.
+    /// The least protection of their connections; with less they are refused, as with a flavour
+    /// that is not admitted.
     pub transport: Transport,
     /// The identities that are mapped to the anonymous one.
     pub squash: Squash,
@@ -181,10 +185,10 @@ impl Rule {
     }
 }
 
-/// What an export's rules say of a client.
+/// Verdict of an export's rules on a client.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict<'t> {
-    /// It may use the export under this rule.
+    /// The client may use the export under this rule.
     Rule(&'t Rule),
     /// The client may not use the volume.
     Denied,
@@ -192,18 +196,18 @@ pub enum Verdict<'t> {
     Unknown(Wait),
 }
 
-/// What a volume is to clients of SMB.
+/// Share of SMB by which clients reach a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Its name, found in any case; no other export has it.
     pub name: String,
-    /// Whether it is listed.
+    /// True if it is listed.
     pub browsable: bool,
-    /// Whether listings leave out what the user may not read.
+    /// True if listings leave out what the user may not read.
     pub access_based: bool,
-    /// Whether only what is encrypted reaches it.
+    /// True if only encrypted requests reach it.
     pub encrypted: bool,
-    /// Whether opens of it may outlive the server (CONTINUOUSLY_AVAILABLE).
+    /// True if opens of it may outlive the server (CONTINUOUSLY_AVAILABLE).
     pub continuous: bool,
 }
 
@@ -232,11 +236,12 @@ pub struct Export {
     pub rules: Vec<Rule>,
     /// Changes are refused from everyone.
     pub read_only: bool,
-    /// Whether clients see the directory of snapshots.
+    /// True if clients see the directory of snapshots.
     pub snapshot_directory: bool,
-    /// Whose permissions it has: in NTFS style only SMB sets them, and NFS respects that an open of SMB denies deletion.
+    /// Security style: in NTFS style only SMB sets permissions, and NFS respects that an open of
+    /// SMB denies deletion.
     pub style: Style,
-    /// What it is to clients of SMB; `None`: it is no share, whatever the rules say.
+    /// Share by which clients of SMB reach it; `None`: it is no share, whatever the rules say.
     pub share: Option<Share>,
 }
 
@@ -277,7 +282,7 @@ impl Export {
             .map(String::as_str)
     }
 
-    /// What the rules say of `client`.
+    /// Returns the verdict of the rules on `client`.
     pub fn verdict(&self, client: IpAddr, protocol: Protocol, names: &Names) -> Verdict<'_> {
         match self.search(client, protocol, names) {
             Ok(found) => found.map_or(Verdict::Denied, |(_, rule)| Verdict::Rule(rule)),
@@ -311,7 +316,7 @@ impl Export {
         Ok(None)
     }
 
-    /// Whether names play a part in the rules.
+    /// Returns true if names play a part in the rules.
     pub(crate) fn by_name(&self) -> bool {
         self.rules.iter().any(|r| r.clients.by_name())
     }
@@ -344,9 +349,9 @@ type NamedPart = Arc<[Named]>;
 pub struct ExportTable {
     /// Unique among all tables of the process.
     generation: u64,
-    /// By the volume's number modulo [`PARTS`], sorted by it.
+    /// Exports by the volume's number modulo [`PARTS`], sorted by it.
     by_volume: Vec<Part>,
-    /// By the path's hash modulo [`PARTS`], sorted by path.
+    /// Exports by the path's hash modulo [`PARTS`], sorted by path.
     by_path: Vec<NamedPart>,
 }
 
@@ -378,7 +383,8 @@ fn path_part(path: &str) -> usize {
     (hash ^ hash >> 32) as usize % PARTS
 }
 
-/// A part without what `gone` says and with `new`, in `order`; of two that stand equal in it the later.
+/// A part without what `gone` says and with `new`, in `order`; of two that stand equal in it the
+/// later.
 fn rebuilt<T: Clone>(
     part: &[T],
     gone: impl Fn(&T) -> bool,
@@ -393,12 +399,14 @@ fn rebuilt<T: Clone>(
 }
 
 impl ExportTable {
-    /// A table of `exports`. A volume has one export, and a path leads to one: of several, the last counts.
+    /// A table of `exports`. A volume has one export, and a path leads to one: of several, the last
+    /// counts.
     pub fn new(exports: Vec<Export>) -> ExportTable {
         ExportTable::default().with(&[], exports.into_iter().map(Arc::new).collect())
     }
 
-    /// This table without the exports of the volumes `gone`, and with `new` in place of what it has of their volumes.
+    /// This table without the exports of the volumes `gone`, and with `new` in place of what it has
+    /// of their volumes.
     #[must_use]
     pub fn with(&self, gone: &[VolumeId], mut new: Vec<Arc<Export>>) -> ExportTable {
         // Of several exports of a volume the last.

@@ -227,7 +227,8 @@ fn an_alias_leads_where_the_path_does_and_goes_with_it() {
     assert_eq!(find(&table, "/share"), Some(one), "the older table stays");
 }
 
-/// Any sequence of changes leaves the same table as making it anew, and leaves older tables as they were.
+/// Any sequence of changes leaves the same table as making it anew, and leaves older tables as they
+/// were.
 #[test]
 fn changed_tables_are_as_new_ones() {
     let (_engine, volumes) = volumes(300);

@@ -1,12 +1,13 @@
-//! Where access control lists are read and set.
+//! Reads and changes of access control lists.
 //!
-//! Attributes that a volume returns say whether the inode has a list, not what is in it. Before they are checked,
-//! [`Operand::guard`] reads the list and puts what it grants the caller in the attributes; without a list that costs
-//! one comparison.
+//! Attributes that a volume returns say whether the inode has a list, not what is in it. Before
+//! they are checked, [`Operand::guard`] reads the list and puts what it grants the caller in the
+//! attributes; without a list that costs one comparison.
 //!
-//! **NTFS style.** The permissions of such a volume are those of Windows: only clients of SMB set them, and they are the list's, of
-//! which the mode is what NFS is shown. Everything has a list from the beginning, but for the root of a new volume, which is treated
-//! as if it had one by which everyone may do everything and passes that on; its mode says the same (0777).
+//! **NTFS style.** The permissions of such a volume are those of Windows: only clients of SMB set
+//! them, and they are the list's, of which the mode is what NFS is shown. Everything has a list
+//! from the beginning, but for the root of a new volume, which is treated as if it had one by which
+//! everyone may do everything and passes that on; its mode says the same (0777).
 
 use crate::EngineContext;
 use crate::access::{self, S_ISVTX, W, X, grants, owns};
@@ -22,12 +23,12 @@ use weir_base::Ino;
 use weir_volume::{Attr, Change, Done, FileKind, Guard, SetAttr, SetTime};
 
 impl<A: AccessModel> Operand<'_, A> {
-    /// Whether the volume's permissions are those of Windows.
+    /// Returns true if the volume's permissions are those of Windows.
     pub(crate) fn is_ntfs(&self) -> bool {
         self.export.style == Style::Ntfs
     }
 
-    /// Whether it is the root of a volume of NTFS style that has no list yet.
+    /// Returns true if it is the root of a volume of NTFS style that has no list yet.
     fn is_new_root(&self, attr: &Attr) -> bool {
         self.is_ntfs() && attr.guard == Guard::Mode && attr.ino == self.export.volume.root()
     }
@@ -41,8 +42,9 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// The same of what SETATTR asks for: what of it is to be set. What is there already may be asked for; and the mode that comes
-    /// with both times is the one that a file is made with, behind an exclusive CREATE of NFSv3 (RFC 1813 §3.3.8), and is passed over.
+    /// Checks a SETATTR, and returns the part that is to be set. What is there already may be asked
+    /// for. The mode that comes with both times is the one that a file is made with, behind an
+    /// exclusive CREATE of NFSv3 (RFC 1813 §3.3.8), and is passed over.
     pub(crate) fn settable(&self, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
         let mut set = *set;
         if self.may_set_permissions().is_ok() {
@@ -113,13 +115,14 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(access::may_remove(dir, &child, who)?)
     }
 
-    /// Returns true if an operation would take the entry `child` out of `dir` for the caller, with the attributes as a lookup
-    /// returned them.
+    /// Returns true if an operation would take the entry `child` out of `dir` for the caller, with
+    /// the attributes as a lookup returned them.
     pub fn removes(&self, dir: &Attr, child: &Attr) -> bool {
         self.may_change() && access::may_remove(dir, child, &self.who.unix).is_ok()
     }
 
-    /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has none or nothing changes.
+    /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has
+    /// none or nothing changes.
     pub(crate) fn list_under(
         &self,
         cx: &mut EngineContext,
@@ -136,9 +139,10 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// What is made in the directory `parent` with these attributes: the mode under the umask; or, if the directory's list has
-    /// entries that are passed on, the list that it is made with, and the mode that this comes to. A list that the caller gives it
-    /// has precedence over both.
+    /// Returns the permissions of what is made in the directory `parent` with these attributes: the
+    /// mode under the umask. If the directory's list has entries that are passed on, it is the list
+    /// that the object is made with, and the mode that this comes to. A list that the caller gives
+    /// it has precedence over both.
     pub(crate) fn inherit(
         &self,
         cx: &mut EngineContext,
@@ -213,7 +217,8 @@ impl<A: AccessModel> Operand<'_, A> {
         )
     }
 
-    /// The same as the first of two changes of one call, which is carried out when the second one is.
+    /// Puts the list as the first of two changes of one call, which is carried out when the second
+    /// one is.
     pub(crate) fn put_list_first(
         &self,
         cx: &mut EngineContext,
@@ -235,7 +240,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Sets the access control list, and the mode to what it comes to. For the owner, and for those that the list lets.
+    /// Sets the access control list, and the mode to what it comes to. For the owner, and for those
+    /// that the list lets.
     pub fn set_acl(
         &self,
         cx: &mut OpContext,

@@ -26,13 +26,13 @@ const VERSION: u8 = 2;
 /// Bytes of an aggregate's identity in a handle.
 const AGGREGATE_BYTES: usize = 3;
 
-/// Which of a volume's trees of names an inode is in.
+/// Tree of names of a volume that an inode is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Namespace {
-    /// In the volume as it is now.
+    /// The volume as it is now.
     #[default]
     Live,
-    /// In the snapshot with this identity.
+    /// The snapshot with this identity.
     Snapshot(u32),
     /// Not the inode, a directory, but the directory of its snapshots.
     Snapshots,
@@ -56,7 +56,7 @@ impl Namespace {
     }
 }
 
-/// What a handle names.
+/// Object that a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// The volume, by its number in the engine.
@@ -88,7 +88,8 @@ impl HandleKey {
         }
     }
 
-    /// The first bytes of the identity of the aggregate that `handle` says it is of; `None` if it is no handle at all.
+    /// The first bytes of the identity of the aggregate that `handle` says it is of; `None` if it
+    /// is no handle at all.
     pub fn aggregate_of(handle: &[u8]) -> Option<[u8; AGGREGATE_BYTES]> {
         let h: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         (h[0] == VERSION).then_some([h[1], h[2], h[3]])
@@ -112,7 +113,7 @@ impl HandleKey {
         h
     }
 
-    /// What `handle` names, if this key made it.
+    /// Returns the file that `handle` names, if this key made it.
     pub fn decode(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
         let h: &[u8; HANDLE_BYTES] = handle.try_into().map_err(|_| BadHandle)?;
         let (volume, ino) = (eight(h, 4), eight(h, 12));

@@ -16,7 +16,7 @@ impl Groups {
         &self.0
     }
 
-    /// Whether `gid` is one of them.
+    /// Returns true if `gid` is one of them.
     pub fn contains(&self, gid: u32) -> bool {
         match self.0.len() {
             0..=FEW => self.0.contains(&gid),
@@ -62,23 +62,25 @@ pub struct Creds {
 }
 
 impl Creds {
-    /// Whether the identity is a member of `gid`.
+    /// Returns true if the identity is a member of `gid`.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.gids.contains(gid)
     }
 
-    /// Whether permission checks do not apply.
+    /// Returns true if permission checks do not apply.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 }
 
-/// A Windows security identifier (MS-DTYP §2.4.2) in its binary form: revision, count, authority, sub-authorities.
+/// A Windows security identifier (MS-DTYP §2.4.2) in its binary form: revision, count, authority,
+/// sub-authorities.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sid(SmallVec<[u8; 28]>);
 
 impl Sid {
-    /// A SID from its binary form; `None` if it is not one: 8 to 68 bytes, as the count of sub-authorities says.
+    /// A SID from its binary form; `None` if it is not one: 8 to 68 bytes, as the count of
+    /// sub-authorities says.
     pub fn from_bytes(bytes: &[u8]) -> Option<Sid> {
         const MOST: u8 = 15;
         let [1, count @ 0..=MOST, ..] = bytes else {
@@ -93,8 +95,8 @@ impl Sid {
     }
 }
 
-/// Numbers that stand for users and groups of Windows domains: each for one identifier, which is a user's or a group's. No user of a
-/// machine has one of them.
+/// Numbers that stand for users and groups of Windows domains: each for one identifier, which is a
+/// user's or a group's. No user of a machine has one of them.
 pub const DOMAIN_NUMBERS: std::ops::Range<u32> = 1 << 30..1 << 31;
 
 /// The Windows side of an identity, fixed when its session was set up.
@@ -106,7 +108,8 @@ pub struct Token {
     pub groups: Box<[Sid]>,
 }
 
-/// The identity of a caller. A protocol fills in the sides that it knows; what is squashed loses its Windows side.
+/// The identity of a caller. A protocol fills in the sides that it knows; what is squashed loses
+/// its Windows side.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
     /// The POSIX side: what mode bits are checked against.
@@ -124,7 +127,8 @@ impl Identity {
         }
     }
 
-    /// The same user without group 0, in place of which `gid` stands; `None` if it is not a member of it.
+    /// Returns the user without group 0, in place of which `gid` stands; `None` if it is not a
+    /// member of it.
     pub(crate) fn without_root_group(&self, gid: u32) -> Option<Identity> {
         let Creds {
             uid,

@@ -2,12 +2,14 @@
 //! checks, file handles, claims. Nothing below knows a protocol; nothing above
 //! touches a volume except through here.
 //!
-//! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it ([`pipeline`]).
+//! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it
+//! ([`pipeline`]).
 //!
-//! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
-//! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may) with `acl` and `guard`, `exports` (which clients are
-//! admitted) with `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it),
-//! `grace` (which of them outlive a restart), `watch` (reports of changed names).
+//! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is
+//! done there), `snapdir` (the directory of snapshots), `error` (how it ends, or waits), `access`
+//! (whether it may) with `acl` and `guard`, `exports` (which clients are admitted) with `clients`,
+//! `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it), `grace`
+//! (which of them outlive a restart), `watch` (reports of changed names).
 
 pub mod access;
 pub mod acl;

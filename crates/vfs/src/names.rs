@@ -1,20 +1,21 @@
-//! What is known of clients' names, for export rules that use names.
+//! Cache of clients' names, for export rules that use names.
 //!
-//! **The problem.** A rule may say `*.example.com`, and all that a request shows is an address. Asking the resolver
-//! takes milliseconds at best and half a minute at worst, and the thread that has the request serves thousands of
-//! others. And names are said by others: the owner of an address can give it any name, so a name counts only if
-//! looking it up leads back to the address.
+//! **The problem.** A rule may say `*.example.com`, and all that a request shows is an address.
+//! Asking the resolver takes milliseconds at best and half a minute at worst, and the thread that
+//! has the request serves thousands of others. And names are said by others: the owner of an
+//! address can give it any name, so a name counts only if looking it up leads back to the address.
 //!
-//! **How.** Questions go to threads of their own ([`Names::serve`]); what they find is kept here, with a bound on
-//! the number of entries, and looked up again while it is in use. A rule that needs what is not known yet decides
-//! nothing: the search ends as *unknown*, never at a later rule, which might admit a client that the unknown one
-//! would have refused. The caller waits for the answer for some seconds; after that it gets an error that asks it
-//! to come back. An answer outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown
-//! again.
+//! **How.** Questions go to threads of their own ([`Names::serve`]); what they find is kept here,
+//! with a bound on the number of entries, and looked up again while it is in use. A rule that needs
+//! what is not known yet decides nothing: the search ends as *unknown*, never at a later rule,
+//! which might admit a client that the unknown one would have refused. The caller waits for the
+//! answer for some seconds; after that it gets an error that asks it to come back. An answer
+//! outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown again.
 //!
-//! **What it costs a request.** Nothing: connections remember how they were admitted until the export table or
-//! [`Names::generation`] changes (see `admission`). The generation moves whenever an answer changes, and now and then
-//! besides, so that connections ask again and it is seen which entries are in use.
+//! **What it costs a request.** Nothing: connections remember how they were admitted until the
+//! export table or [`Names::generation`] changes (see `admission`). The generation moves whenever
+//! an answer changes, and now and then besides, so that connections ask again and it is seen which
+//! entries are in use.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +35,7 @@ use weir_base::limits::protocol::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
 
-/// Where names come from. Calls may take as long as they need.
+/// Source of names. Calls may take as long as they need.
 pub trait Resolver {
     /// The addresses of a host; none if there is no such host.
     ///
@@ -49,7 +50,7 @@ pub trait Resolver {
     fn name(&self, address: IpAddr) -> Result<Option<String>, Unavailable>;
 }
 
-/// Not known, for now.
+/// Wait for a name that is not known for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The question is queued or with a resolver: it is worth waiting.
@@ -64,13 +65,13 @@ enum Question {
 }
 
 struct Entry<T> {
-    /// What was found last, and when.
+    /// The answer that was found last, and when.
     answer: Option<(T, u64)>,
-    /// When the resolver was last asked in vain, if that was the last time.
+    /// Time at which the resolver was last asked in vain, if that was the last time.
     failed: Option<u64>,
-    /// When a rule last needed it.
+    /// Time at which a rule last needed it.
     used: u64,
-    /// It is in the queue or with a resolver.
+    /// True if it is in the queue or with a resolver.
     asked: bool,
 }
 
@@ -183,7 +184,7 @@ struct State {
     closed: bool,
 }
 
-/// See the module's head.
+/// Names of clients and their resolution (see the module's head).
 #[derive(Default)]
 pub struct Names {
     state: Mutex<State>,
@@ -194,12 +195,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// Moves when an answer that was given may not be right any more.
+    /// Returns a number that changes when an answer that was given may not be right any more.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether `client` is an address of the host `name`, in lower case.
+    /// Returns true if `client` is an address of the host `name`, in lower case.
     ///
     /// # Errors
     /// If that is not known.
@@ -216,7 +217,7 @@ impl Names {
         Err(self.wait_for(state.hosts.coming(name)))
     }
 
-    /// Whether a verified name of `client` is `like` this.
+    /// Returns true if a verified name of `client` is `like` this.
     pub(crate) fn has_name(
         &self,
         client: IpAddr,
@@ -259,7 +260,8 @@ impl Names {
         self.state.lock().now
     }
 
-    /// To be called once a second.
+    /// Counts a second: looks up again what is in use, and forgets what is not. To be called once a
+    /// second.
     pub fn tick(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;

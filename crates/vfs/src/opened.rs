@@ -1,4 +1,4 @@
-//! What protocols with opens do beyond NFSv3: opening, extended attributes, holes.
+//! Operations of protocols with opens beyond NFSv3: opening, extended attributes, holes.
 
 use crate::EngineContext;
 use crate::access::{self, X};
@@ -42,10 +42,11 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The holder of a delegation says when the file was last read (`accessed`) and written (`modified`) under it. On behalf
-    /// of the holder, so the caller needs no permission, and no cache is broken: who may have modified the file is the only
-    /// holder. A time of access changes nothing else, and is not kept where nothing can be changed, as everywhere. Nor does a
-    /// time of modification that the file has.
+    /// The holder of a delegation says when the file was last read (`accessed`) and written
+    /// (`modified`) under it. On behalf of the holder, so the caller needs no permission, and no
+    /// cache is broken: who may have modified the file is the only holder. A time of access changes
+    /// nothing else, and is not kept where nothing can be changed, as everywhere. Nor does a time
+    /// of modification that the file has.
     pub fn set_held_times(
         &self,
         cx: &mut OpContext,
@@ -66,8 +67,9 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The holder of a write cache has changed the content, at the time `modified` if it keeps the file's times: times and
-    /// change counter show that from now on, as if it had been sent. On behalf of the holder, so the caller needs no permission.
+    /// The holder of a write cache has changed the content, at the time `modified` if it keeps the
+    /// file's times: times and change counter show that from now on, as if it had been sent. On
+    /// behalf of the holder, so the caller needs no permission.
     pub fn note_held_change(
         &self,
         cx: &mut OpContext,
@@ -89,8 +91,9 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Moves the change time along with a time of modification that a client says: to that, not to now (RFC 9754 §5), but on
-    /// in any case, since clients of NFSv3 notice changes by it. `attr`: as the file is, or was.
+    /// Moves the change time along with a time of modification that a client says: to that, not to
+    /// now (RFC 9754 §5), but on in any case, since clients of NFSv3 notice changes by it. `attr`:
+    /// as the file is, or was.
     fn note_modified(
         &self,
         cx: &mut EngineContext,
@@ -152,7 +155,8 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Removes a name of anything, of a directory if that is empty: for protocols that have one operation for both.
+    /// Removes a name of anything, of a directory if that is empty: for protocols that have one
+    /// operation for both.
     pub fn remove_any(
         &self,
         cx: &mut OpContext,
@@ -171,8 +175,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Writes behind all bytes that there are at that moment: at `from`, or at the end. Others that append overwrite
-    /// none of it. It is not stable.
+    /// Writes behind all bytes that there are at that moment: at `from`, or at the end. Others that
+    /// append overwrite none of it. It is not stable.
     ///
     /// # Errors
     /// Also [`Error::Access`]: there are bytes at `from`.
@@ -240,7 +244,7 @@ impl<A: AccessModel> Operand<'_, A> {
         self.run(cx, |cx| self.find(cx, name))
     }
 
-    /// As [`Operand::listed`], of a name in any case; with the name as it is stored.
+    /// Looks a name up like [`Operand::listed`], in any case, and returns it as it is stored.
     pub fn listed_folded(
         &self,
         cx: &mut OpContext,
@@ -270,7 +274,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The snapshots of this file's volume, the oldest first: when each was taken, and its root. None if they are not shown.
+    /// The snapshots of this file's volume, the oldest first: when each was taken, and its root.
+    /// None if they are not shown.
     pub fn snapshots(&self) -> Vec<(Time, FileRef)> {
         let volume = &self.export.volume;
         if !self.export.snapshot_directory {
@@ -285,7 +290,7 @@ impl<A: AccessModel> Operand<'_, A> {
             .collect()
     }
 
-    /// Whether the file could be changed at all, whatever its permissions.
+    /// Returns true if the file could be changed at all, whatever its permissions.
     pub fn may_change(&self) -> bool {
         self.writable().is_ok()
     }
@@ -299,7 +304,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// As [`Operand::readdir`], again and again for one listing that was charged once; by a caller whose open may list.
+    /// Lists like [`Operand::readdir`], again and again for one listing that was charged once, by a
+    /// caller whose open may list.
     pub fn list_on(
         &self,
         cx: &mut OpContext,
@@ -315,7 +321,7 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Whether the caller owns the object of `attr`, as far as permissions go.
+    /// Returns true if the caller owns the object of `attr`, as far as permissions go.
     pub fn owns(&self, attr: &Attr) -> bool {
         access::owns(attr, &self.who.unix)
     }
@@ -432,7 +438,7 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Whether the caller may change what streams the file has, and others let it.
+    /// Checks that the caller may change what streams the file has, and that others let it.
     fn change_streams(&self, cx: &mut EngineContext) -> Result<(), Halt> {
         self.writable()?;
         let attr = self.attr(cx)?;
@@ -443,12 +449,13 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(())
     }
 
-    /// Makes a symbolic link of the file, or no link any more, under its name in `dir`, which was charged with it. A link that
-    /// was made as one has the mode of a new file then.
+    /// Makes a symbolic link of the file, or no link any more, under its name in `dir`, which was
+    /// charged with it. A link that was made as one has the mode of a new file then.
     ///
-    /// The caller has it open with the permission to change it, which the protocol checks; and it must own the file or be allowed to take its
-    /// name away, since who follows a link trusts the directory that it is in. On a volume of NTFS style its list decides alone. No other client may
-    /// have it open ([`Error::Busy`]).
+    /// The caller has it open with the permission to change it, which the protocol checks; and it
+    /// must own the file or be allowed to take its name away, since who follows a link trusts the
+    /// directory that it is in. On a volume of NTFS style its list decides alone. No other client
+    /// may have it open ([`Error::Busy`]).
     pub fn convert(
         &self,
         cx: &mut OpContext,
@@ -483,8 +490,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The mode that a link has when it is none any more; `None`: its own. Everybody may do everything with links that were made as
-    /// such, as far as their mode says.
+    /// The mode that a link has when it is none any more; `None`: its own. Everybody may do
+    /// everything with links that were made as such, as far as their mode says.
     fn mode_of_plain(&self, attr: &Attr) -> Option<u32> {
         let open = attr.mode & 0o777 == 0o777 && attr.guard == Guard::Mode;
         let directory = attr.dos & DIRECTORY_LINK != 0;
@@ -493,7 +500,8 @@ impl<A: AccessModel> Operand<'_, A> {
         open.then_some(all & left)
     }
 
-    /// The first byte from `from` on that is of data or of a hole, and the file's size if there is none; needs permission to read.
+    /// The first byte from `from` on that is of data or of a hole, and the file's size if there is
+    /// none; needs permission to read.
     pub fn seek(
         &self,
         cx: &mut OpContext,
@@ -523,8 +531,8 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Makes `len` bytes from `offset` on a hole, and the file as long as `at_end` says; needs permission to write. As a
-    /// write it takes the set-user-ID and set-group-ID bits away.
+    /// Makes `len` bytes from `offset` on a hole, and the file as long as `at_end` says; needs
+    /// permission to write. As a write it takes the set-user-ID and set-group-ID bits away.
     pub fn punch(
         &self,
         cx: &mut OpContext,

@@ -1,11 +1,11 @@
 //! File operations as a caller may do them: export policy and permissions are
 //! checked here, then the volume acts. Every protocol comes through this.
 //!
-//! Checks read the attributes first and the operation follows, so a permission
-//! that is withdrawn between the two may just still have counted; no protocol guarantees the order of two
-//! concurrent requests. READ has them checked within the operation, and LOOKUP, which returns the attributes
-//! that decide, after it, withholding the result: one walk of the volume instead of two on the busiest paths.
-//! Nothing leaks by that but time.
+//! Checks read the attributes first and the operation follows, so a permission that is withdrawn
+//! between the two may just still have counted; no protocol guarantees the order of two concurrent
+//! requests. READ has them checked within the operation, and LOOKUP, which returns the attributes
+//! that decide, after it, withholding the result: one walk of the volume instead of two on the
+//! busiest paths. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
 use crate::claims::{Actor, Event, Heard, HolderAttr};
@@ -31,7 +31,7 @@ use weir_volume::{
 
 type Result<T> = std::result::Result<T, Halt>;
 
-/// What a caller may do with an object, as ACCESS reports it.
+/// Permissions of a caller on an object, as ACCESS reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permitted {
     /// Read data or list names.
@@ -42,7 +42,7 @@ pub struct Permitted {
     pub execute: bool,
 }
 
-/// What a caller must be allowed to do with a file to lock it.
+/// Access to a file that a caller must have to lock it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAccess {
     /// Read it or write it: for a shared lock, and to test for one.
@@ -108,7 +108,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         Reading::new(&self.export.volume, self.file.namespace)
     }
 
-    /// Whether changes are refused to every caller.
+    /// Returns true if changes are refused to every caller.
     pub(crate) fn read_only(&self) -> bool {
         !self.writes
             || self.export.read_only
@@ -156,13 +156,13 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| self.attr(cx))
     }
 
-    /// Whether another client may have written what it has not sent yet: one relaxed load.
+    /// Returns true if another client may have written what it has not sent yet: one relaxed load.
     pub fn may_be_held(&self) -> bool {
         self.file.namespace == Namespace::Live && !self.claims.heard(self.file_id()).none()
     }
 
-    /// Attributes, and what another client than `actor` says of them that may have written what it has not sent yet: that
-    /// client is asked, and the operation waits for it.
+    /// Attributes, and what another client than `actor` says of them that may have written what it
+    /// has not sent yet: that client is asked, and the operation waits for it.
     pub fn getattr_held(
         &self,
         cx: &mut OpContext,
@@ -204,7 +204,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.volume().write_verifier()
     }
 
-    /// What the caller may do with the object of `attr`.
+    /// Returns the caller's permissions on the object of `attr`.
     pub fn permitted(&self, attr: &Attr) -> Permitted {
         let may = |want| access::permits(attr, &self.who.unix, want);
         // Devices, pipes and sockets are written on the client, not here.
@@ -286,7 +286,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// Checks the making of `name`; returns the attributes to make it with, and what was heard of claims.
+    /// Checks the making of `name`; returns the attributes to make it with, and what was heard of
+    /// claims.
     fn making(
         &self,
         cx: &mut EngineContext,
@@ -564,7 +565,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.access.may_read(attr, &self.who)
     }
 
-    /// Returns the effect of the caller's changes of contents on the set-user-ID and set-group-ID bits.
+    /// Returns the effect of the caller's changes of contents on the set-user-ID and set-group-ID
+    /// bits.
     pub(crate) fn set_ids(&self) -> SetIds {
         match self.who.unix.is_root() {
             true => SetIds::Keep,
@@ -576,8 +578,9 @@ impl<A: AccessModel> Operand<'_, A> {
         self.access.may_write(attr, &self.who)
     }
 
-    /// Whether the caller may lock the file so. Locks are advisory, but a client that holds one keeps others waiting: that
-    /// takes the permission that fcntl(2) takes, to have the file open for reading or for writing.
+    /// Checks that the caller may lock the file so. Locks are advisory, but a client that holds one
+    /// keeps others waiting. So a lock takes the permission that fcntl(2) takes, to have the file
+    /// open for reading or for writing.
     pub fn may_lock(
         &self,
         cx: &mut OpContext,
@@ -634,8 +637,8 @@ impl<A: AccessModel> Operand<'_, A> {
                 |cx, heard| volume.setattr_if(cx, ino, &set, guard, || self.holds(ino, heard)),
                 |_| {
                     let heard = self.ask_attributes()?;
-                    // Under SMB's rules ranges bind READ and WRITE alone: who was granted to write may cut (smbtorture's
-                    // smb2.lock.truncate, as Windows has it).
+                    // Under SMB's rules ranges bind READ and WRITE alone: who was granted to write
+                    // may cut (smbtorture's smb2.lock.truncate, as Windows has it).
                     let binds = !matches!(self.access.actor(), Actor::Mandatory { .. });
                     if let Some(size) = set.size.filter(|_| binds) {
                         self.ask_io(Io::cut(ino, size.min(attr.size)))?;
@@ -688,8 +691,8 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(out)
     }
 
-    /// Writes `data` at `offset`, or as much of it from its start as the result says. Writing by anyone but root takes the
-    /// set-user-ID and set-group-ID bits away with it.
+    /// Writes `data` at `offset`, or as much of it from its start as the result says. Writing by
+    /// anyone but root takes the set-user-ID and set-group-ID bits away with it.
     pub fn write(
         &self,
         cx: &mut OpContext,
@@ -701,10 +704,11 @@ impl<A: AccessModel> Operand<'_, A> {
         self.write_where(cx, charged, data, how, |_| Ok(offset))
     }
 
-    /// Has `len` bytes from `to` on share the blocks that `source`, which was charged with this file, has from `from` on; no
-    /// bytes at all: up to the source's end ([`weir_volume::Volume::clone_range`]). It moves no data, so it is charged as a change of metadata;
-    /// the caller must be allowed to write the file and to read the source. As a write it takes the set-user-ID and
-    /// set-group-ID bits away.
+    /// Shares the blocks that `source`, which was charged with this file, has from `from` on with
+    /// `len` bytes from `to` on. No bytes at all means up to the source's end
+    /// ([`weir_volume::Volume::clone_range`]). It moves no data, so it is charged as a change of
+    /// metadata. The caller must be allowed to write the file and to read the source. Like a write
+    /// it takes the set-user-ID and set-group-ID bits away.
     pub fn clone_range(
         &self,
         cx: &mut OpContext,
@@ -820,8 +824,9 @@ impl<A: AccessModel> Operand<'_, A> {
 }
 
 impl Vfs {
-    /// The handle of the directory `path` below the root of `export`. The server's own walk, as root: whether a client may
-    /// begin below a root is for the export's rules, and what it may do there for the permissions there.
+    /// The handle of the directory `path` below the root of `export`. The server's own walk, as
+    /// root: whether a client may begin below a root is for the export's rules, and what it may do
+    /// there for the permissions there.
     pub fn walk(
         &self,
         cx: &mut OpContext,

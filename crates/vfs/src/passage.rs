@@ -1,13 +1,15 @@
-//! Where operations ask what others claim: of data that are read, written and cut and of attributes ([`heard`]), and of names
-//! ([`Operand::pass_names`]).
+//! Questions of operations to the table of claims: for data that are read, written and cut and for
+//! attributes ([`heard`]), and for names ([`Operand::pass_names`]).
 //!
-//! They are asked after permissions, and nothing is logged before they have passed. On files and volumes without claims
-//! that bind others that is one relaxed load (`claims::hints`, also for why it is taken under the file's lock), and one more that says that no client may claim
-//! anything binding again.
+//! They are asked after permissions, and nothing is logged before they have passed. On files and
+//! volumes without claims that bind others that is one relaxed load (`claims::hints`, also for why
+//! it is taken under the file's lock), and one more that says that no client may claim anything
+//! binding again.
 //!
-//! **While clients may claim again** what they had before a start (`grace`), operations of clients that have claimed nothing
-//! could conflict with it, and wait, if one of these clients may have had something that binds reads, or writes and names. A client
-//! that has claimed holds only what does not conflict with the others' claims.
+//! **While clients may claim again** what they had before a start (`grace`), operations of clients
+//! that have claimed nothing could conflict with it, and wait, if one of these clients may have had
+//! something that binds reads, or writes and names. A client that has claimed holds only what does
+//! not conflict with the others' claims.
 
 use crate::EngineContext;
 use crate::claims::{Event, Heard, Passage, Range};
@@ -83,8 +85,8 @@ impl<A: AccessModel> Operand<'_, A> {
         waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
     }
 
-    /// Whether what the table said when `heard` was read still holds; without `heard`, whether it need not be asked. To
-    /// be called under the file's lock, before anything is done.
+    /// Checks that what the table said when `heard` was read still holds; without `heard`, that it
+    /// need not be asked. It is called under the file's lock, before anything is done.
     pub(crate) fn holds(&self, ino: Ino, heard: Option<Heard>) -> Result<(), Halt> {
         // What is in a snapshot does not change.
         if self.file.namespace != Namespace::Live {
@@ -115,7 +117,8 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(heard)
     }
 
-    /// Asks the table whether others let attributes of a file be changed, or another name be given to it.
+    /// Asks the table whether others let attributes of a file be changed, or another name be given
+    /// to it.
     pub(crate) fn ask_attributes(&self) -> Result<Heard, Halt> {
         let heard = self.claims.heard(self.claimed(self.file.ino));
         self.ask(self.file.ino, Event::Attributes)?;
@@ -128,7 +131,8 @@ impl<A: AccessModel> Operand<'_, A> {
         result(self.claims.names(file, actor, event, self.export.style))
     }
 
-    /// Whether others let these names be changed; with `linked`, also that this file gets another one.
+    /// Checks that others let these names be changed; with `linked`, also that this file gets
+    /// another one.
     pub(crate) fn pass_names(
         &self,
         cx: &mut EngineContext,
@@ -155,7 +159,8 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(heard)
     }
 
-    /// Names have been changed. Has caches broken that were granted since `heard`, for which the change did not wait.
+    /// Names have been changed. Has caches broken that were granted since `heard`, for which the
+    /// change did not wait.
     pub(crate) fn names_changed<const N: usize>(
         &self,
         heard: Heard,
@@ -174,8 +179,8 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 }
 
-/// Runs `operation`, which calls [`Operand::holds`] with what it is given before it does anything; has the table asked when
-/// there are claims, and runs it again.
+/// Runs `operation`, which calls [`Operand::holds`] with what it is given before it does anything;
+/// has the table asked when there are claims, and runs it again.
 pub(crate) fn heard<C, H: Copy, T>(
     cx: &mut C,
     mut operation: impl FnMut(&mut C, Option<H>) -> Result<T, Halt>,

@@ -1,11 +1,12 @@
 //! The way of every operation to a volume: **admit, charge, operate**.
 //!
-//! 1. [`Vfs::admit`](crate::Vfs::admit): a handle and a session become an [`Admitted`] file, by the export's rules. Nothing
-//!    can be done with one.
-//! 2. [`Admitted::charge`]: the session pays what the operation [`Cost`]s, or waits for its limits. What it gets is an
-//!    [`Operand`], on which operations are defined, and one [`Charged`] token.
-//! 3. An operation takes the token of its own cost by value. So an operation that nobody has been charged for does not
-//!    compile, nor one that was charged as something cheaper, nor two for one charge:
+//! 1. [`Vfs::admit`](crate::Vfs::admit): a handle and a session become an [`Admitted`] file, by the
+//!    export's rules. Nothing can be done with one.
+//! 2. [`Admitted::charge`]: the session pays what the operation [`Cost`]s, or waits for its limits.
+//!    What it gets is an [`Operand`], on which operations are defined, and one [`Charged`] token.
+//! 3. An operation takes the token of its own cost by value. So an operation that nobody has been
+//!    charged for does not compile, nor one that was charged as something cheaper, nor two for one
+//!    charge:
 //!
 //! ```
 //! use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Reads, Vfs, volume::ReadOut};
@@ -42,8 +43,9 @@
 //! }
 //! ```
 //!
-//! An operation that was suspended is run again from its start with the same [`OpContext`], which remembers what was
-//! charged, so that each is charged once. What was charged and not moved is refunded when the operation has ended.
+//! An operation that was suspended is run again from its start with the same [`OpContext`], which
+//! remembers what was charged, so that each is charged once. What was charged and not moved is
+//! refunded when the operation has ended.
 
 use crate::Vfs;
 use crate::acl::Acl;
@@ -63,23 +65,24 @@ use weir_base::{Time, VolumeId};
 use weir_qos::{Direction, Metadata, Nanos};
 use weir_volume::{CallKey, EngineContext};
 
-/// One operation's context, kept while it is run again: what was fetched for it, and what it was charged.
+/// One operation's context, kept while it is run again: what was fetched for it, and what it was
+/// charged.
 pub struct OpContext {
     pub(crate) engine: EngineContext,
     /// The connection that it came over: those of one client take turns.
     flow: u64,
-    /// When it arrived, on the monotonic clock, if the caller knows.
+    /// Time of arrival, on the monotonic clock, if the caller knows.
     arrived: Option<Nanos>,
     charge: Option<Charge>,
-    /// Whether it has been charged, or found to be free.
+    /// True if it has been charged, or found to be free.
     passed: bool,
     /// Bytes of data moved.
     moved: usize,
     /// Bytes that a READ returns at most.
     reads: usize,
-    /// How far into a file it has come, in bytes.
+    /// Offset in a file that it has come to, in bytes.
     pub(crate) progress: u64,
-    /// What it has asked the holder of a write cache of a file.
+    /// Question that it has asked the holder of a write cache of a file.
     pub(crate) question: Option<Box<(FileId, Question)>>,
 }
 
@@ -124,12 +127,13 @@ impl OpContext {
         self.engine.call = key;
     }
 
-    /// Whether the engine has taken the data of a WRITE, of which only the length counts from now on.
+    /// Returns true if the engine has taken the data of a WRITE, of which only the length counts
+    /// from now on.
     pub fn has_data(&self) -> bool {
         self.engine.has_data()
     }
 
-    /// When it arrived, in nanoseconds on the monotonic clock.
+    /// Returns the time of arrival, in nanoseconds on the monotonic clock.
     pub fn arrived(&self) -> Option<Nanos> {
         self.arrived
     }
@@ -196,7 +200,8 @@ impl OpContext {
         }
     }
 
-    /// The operation has come to its end, whatever that was: what it was charged and did not move is refunded.
+    /// The operation has come to its end, whatever that was: what it was charged and did not move
+    /// is refunded.
     pub fn settle(&mut self, throttle: &Throttle) {
         // In place: to take it out means copying it, which costs more than the rest.
         if let Some(charge) = &self.charge {
@@ -206,7 +211,7 @@ impl OpContext {
     }
 }
 
-/// What an operation costs its session.
+/// Cost of an operation to its session.
 pub trait Cost: private::Sealed {
     #[doc(hidden)]
     fn class(&self) -> Class;
@@ -236,7 +241,7 @@ pub struct Looks;
 /// A metadata operation that changes something.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes;
-/// What no limit counts: what a protocol needs to work at all, locks, COMMIT.
+/// Cost that no limit counts: operations that a protocol needs to work at all, locks, COMMIT.
 #[derive(Clone, Copy, Debug)]
 pub struct Exempt;
 
@@ -281,30 +286,31 @@ impl Charged<Writes> {
     }
 }
 
-/// A file as a session may use it: the export, what its rule allows, and the identity after squashing.
+/// A file as a session may use it: the export, what its rule allows, and the identity after
+/// squashing.
 ///
-/// What an operation works on. Its owner has been charged for an operation.
+/// Operand of an operation. Its owner has been charged for an operation.
 pub struct Operand<'t, A> {
     pub(crate) export: &'t Export,
     pub(crate) who: Cow<'t, Identity>,
     pub(crate) file: FileRef,
     pub(crate) access: A,
-    /// Whether the rule lets a caller of the session's flavour make changes.
+    /// True if the rule lets a caller of the session's flavour make changes.
     pub(crate) writes: bool,
     pub(crate) client: ClientKey,
-    /// What others have open, locked and cached.
+    /// Table of what all clients have open, locked and cached.
     pub(crate) claims: &'t Claims,
-    /// What others may claim again.
+    /// Clients that may claim again what they had.
     pub(crate) grace: &'t Grace,
-    /// Where changes of names are reported.
+    /// Watchers to which changes of names are reported.
     pub(crate) watchers: &'t Watchers,
     /// The access control list of what is made here, in place of what the directory passes on.
     pub(crate) list: Option<Acl>,
 }
 
 impl<A> Operand<'_, A> {
-    /// What is made in the directory gets this access control list, and the mode that it comes to; `None`: what the directory
-    /// passes on, or none.
+    /// Returns the operand with an access control list for what is made in the directory, and the
+    /// mode that it comes to. `None`: what the directory passes on, or none.
     #[must_use]
     pub fn with_list(mut self, list: Option<Acl>) -> Self {
         self.list = list;

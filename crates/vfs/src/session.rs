@@ -1,4 +1,5 @@
-//! A session: on whose behalf operations are run, from where, over what security, and by which rules they are checked.
+//! A session: on whose behalf operations are run, from where, over what security, and by which
+//! rules they are checked.
 
 use crate::admission::Admissions;
 use crate::claims::Actor;
@@ -8,21 +9,21 @@ use crate::identity::Identity;
 use std::net::{IpAddr, Ipv4Addr};
 use weir_volume::Attr;
 
-/// How the caller's identity was established.
+/// Means by which the caller's identity was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Flavour {
-    /// Not at all: the caller is anonymous.
+    /// No means: the caller is anonymous.
     None,
     /// The client's word (AUTH_SYS).
     Sys,
-    /// By Kerberos, messages unprotected.
+    /// Kerberos, with messages unprotected.
     Krb5,
-    /// The same, and messages are protected against change.
+    /// Kerberos, with messages protected against change.
     Krb5Integrity,
-    /// The same, and messages are encrypted.
+    /// Kerberos, with messages encrypted.
     Krb5Privacy,
-    /// By NTLM, a challenge and response (MS-NLMP).
+    /// NTLM, a challenge and response (MS-NLMP).
     Ntlm,
 }
 
@@ -39,19 +40,20 @@ impl Flavours {
         all.into_iter().find(|flavour| self.contains(*flavour))
     }
 
-    /// Whether a flavour is among them.
+    /// Returns true if a flavour is among them.
     pub const fn contains(self, flavour: Flavour) -> bool {
         self.0 >> (flavour as u8) & 1 != 0
     }
 }
 
-/// The key under which requests count as one client's for limits. It stays the same however many connections and
-/// addresses a client uses, as far as its protocol has such a thing.
+/// The key under which requests count as one client's for limits. It stays the same however many
+/// connections and addresses a client uses, as far as its protocol has such a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientKey {
     /// The address, canonical: NFSv3 knows no more of a client.
     Address(IpAddr),
-    /// What the protocol knows the client by: of NFSv4 a hash of the client owner, of SMB the ClientGuid.
+    /// Identity of the client in the protocol: of NFSv4 a hash of the client owner, of SMB the
+    /// ClientGuid.
     Id([u8; 16]),
 }
 
@@ -78,23 +80,24 @@ impl std::fmt::Display for ClientKey {
 
 /// When and by what it is decided whether a file's content may be read and written.
 ///
-/// Protocols without an open decide at each call, by the file's permissions and what the protocol allows beyond them.
-/// Protocols with one decide when a file is opened, and then only by what was granted.
+/// Protocols without an open decide at each call, by the file's permissions and what the protocol
+/// allows beyond them. Protocols with one decide when a file is opened, and then only by what was
+/// granted.
 pub trait AccessModel: Copy {
-    /// Whether `who` may read the content.
+    /// Checks that `who` may read the content.
     ///
     /// # Errors
     /// [`Error::Access`].
     fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
 
-    /// Whether `who` may write the content.
+    /// Checks that `who` may write the content.
     ///
     /// # Errors
     /// [`Error::Access`].
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
 
-    /// The actor as which others' claims bind it: protocols without an open, and calls outside of one, have none of
-    /// their own.
+    /// The actor as which others' claims bind it: protocols without an open, and calls outside of
+    /// one, have none of their own.
     fn actor(&self) -> Actor<'_> {
         Actor::Stateless
     }
@@ -111,8 +114,8 @@ impl AccessModel for () {
     }
 }
 
-/// What was granted when the file was opened: permissions that change later take nothing away (POSIX open(2); RFC 8881
-/// §18.16.3; MS-SMB2 §3.3.5.9).
+/// Access that was granted when the file was opened: permissions that change later take nothing
+/// away (POSIX open(2); RFC 8881 §18.16.3; MS-SMB2 §3.3.5.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The open may read data.
@@ -131,23 +134,23 @@ impl AccessModel for Granted {
     }
 }
 
-/// See the module's head. A protocol makes one for each call, or keeps one.
+/// Session of a caller (see the module's head). A protocol makes one for each call, or keeps one.
 #[derive(Clone, Copy, Debug)]
 pub struct Session<'s, A> {
     /// The client's address, canonical: what export rules admit.
     pub origin: IpAddr,
-    /// What the client speaks.
+    /// Protocol of the client.
     pub protocol: Protocol,
-    /// How the identity was established.
+    /// Means by which the identity was established.
     pub flavour: Flavour,
-    /// How the connection is protected.
+    /// Protection of the connection.
     pub transport: Transport,
     /// The caller, before the export's rule is applied; `None` without identity.
     pub identity: Option<&'s Identity>,
-    /// How contents are checked.
+    /// Checks of access to contents.
     pub access: A,
     /// The client to which limits charge it.
     pub client: ClientKey,
-    /// How the connection was admitted before.
+    /// Earlier admissions of the connection.
     pub admitted: &'s Admissions,
 }

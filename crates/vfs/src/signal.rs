@@ -1,4 +1,5 @@
-//! An event that happens once and that tasks wait for: a break that was answered, a record that became durable.
+//! An event that happens once and that tasks wait for: a break that was answered, a record that
+//! became durable.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -29,7 +30,8 @@ impl<T: Copy> Signal<T> {
         self.0.lock().value
     }
 
-    /// Sets the value and wakes all that wait. A second value is ignored: a break that is answered while it is revoked.
+    /// Sets the value and wakes all that wait. A second value is ignored: a break that is answered
+    /// while it is revoked.
     pub fn set(&self, value: T) {
         let mut inner = self.0.lock();
         inner.value.get_or_insert(value);

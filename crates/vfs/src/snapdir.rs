@@ -1,10 +1,10 @@
 //! The directory of snapshots, `.snapshot`.
 //!
-//! As ONTAP has it: below every directory of the volume there is a directory
-//! `.snapshot`, in which each snapshot that has that directory has a name; what is
-//! below it is the directory as it was. It is listed in the volume's root only, so that
-//! programs that walk the tree see each snapshot once, and only while the volume has snapshots, so that a new volume is
-//! as empty as `initdb` and its like demand. It can be entered everywhere, with and without snapshots.
+//! As ONTAP has it: below every directory of the volume there is a directory `.snapshot`, in which
+//! each snapshot that has that directory has a name; what is below it is the directory as it was.
+//! It is listed in the volume's root only, so that programs that walk the tree see each snapshot
+//! once, and only while the volume has snapshots, so that a new volume is as empty as `initdb` and
+//! its like demand. It can be entered everywhere, with and without snapshots.
 //!
 //! It is not stored. Its handle names the directory that it belongs to, and that it is
 //! meant ([`Namespace::Snapshots`]); a handle below it carries the snapshot's identity. A
@@ -33,10 +33,10 @@ pub const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
 /// Its cookie in the root: behind "." and "..", before all others.
 pub(crate) const COOKIE: u64 = 3;
 
-/// What the number of a directory of snapshots has beside that of its directory.
+/// Bit that the number of a directory of snapshots has beside that of its directory.
 const VIRTUAL: u64 = 1 << 63;
 
-/// What is added to a snapshot's identity for its cookie.
+/// Number that is added to a snapshot's identity for its cookie.
 const FIRST: u64 = 16;
 
 /// Something in a volume that a handle can name.
@@ -49,7 +49,7 @@ pub struct FileRef {
 }
 
 impl FileRef {
-    /// In the volume as it is now.
+    /// Returns the object of an inode in the volume as it is now.
     pub fn live(ino: Ino) -> FileRef {
         FileRef {
             ino,
@@ -98,12 +98,12 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Whether this directory is the volume's root, in the volume as it is now.
+    /// Returns true if this directory is the volume's root, in the volume as it is now.
     pub fn is_live_root(&self) -> bool {
         self.file == FileRef::live(self.export.volume.root())
     }
 
-    /// Whether listing the volume's root shows the directory of snapshots.
+    /// Returns true if listing the volume's root shows the directory of snapshots.
     fn lists_snapshots(&self) -> bool {
         self.export.snapshot_directory && self.export.volume.has_snapshots()
     }

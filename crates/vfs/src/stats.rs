@@ -1,13 +1,14 @@
-//! What was done, counted: operations, bytes and latencies by volume, and by client.
+//! Counts of operations, bytes and latencies by volume, and by client.
 //!
-//! Every event loop counts for itself and the sums are made when they are read, so counting shares nothing between
-//! cores. An event loop counts all replies of one write to a socket at once: one uncontended lock, one reading of the
-//! clock, one look-up of the client, and some additions a reply. Latency is the server's part: from the moment a call was
-//! read off its socket to the moment its reply may leave, with whatever it waited for in between (limits, the device, the
+//! Every event loop counts for itself and the sums are made when they are read, so counting shares
+//! nothing between cores. An event loop counts all replies of one write to a socket at once: one
+//! uncontended lock, one reading of the clock, one look-up of the client, and some additions a
+//! reply. Latency is the server's part: from the moment a call was read off its socket to the
+//! moment its reply may leave, with whatever it waited for in between (limits, the device, the
 //! log).
 //!
-//! Memory is bounded: operations that a volume never sees have no counters, and clients beyond a thousand share theirs,
-//! so clients take less than half a mebibyte an event loop.
+//! Memory is bounded: operations that a volume never sees have no counters, and clients beyond a
+//! thousand share theirs, so clients take less than half a mebibyte an event loop.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +20,8 @@ use weir_base::{VolumeId, invariant};
 pub const OPERATIONS: usize = 160;
 /// The first number of SMB's operations; those of NFS and its companions are below.
 pub const SMB: u8 = 128;
-/// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each further one up to twice as
-/// much as the one before, the last everything.
+/// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each
+/// further one up to twice as much as the one before, the last everything.
 pub const BUCKETS: usize = 22;
 /// Upper bound of the first bucket, in nanoseconds.
 pub const FIRST_BUCKET: u64 = 1 << 14;
@@ -36,7 +37,7 @@ pub struct Done {
     pub operation: u8,
     /// Bytes of data moved.
     pub bytes: u32,
-    /// When it was read off its socket: nanoseconds on the monotonic clock.
+    /// Time at which it was read off its socket: nanoseconds on the monotonic clock.
     pub arrived: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct Tally {
     pub bytes: u64,
     /// All latencies together, in nanoseconds.
     pub nanos: u64,
-    /// How many by latency.
+    /// Numbers of operations by latency.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -155,8 +156,8 @@ impl Totals {
         }
     }
 
-    /// Returns the latency in nanoseconds that `share` of the operations did not exceed, interpolated within its bucket;
-    /// 0 without operations.
+    /// Returns the latency in nanoseconds that `share` of the operations did not exceed,
+    /// interpolated within its bucket; 0 without operations.
     pub fn quantile(&self, share: f64) -> f64 {
         let all: u64 = self.buckets.iter().sum();
         let wanted = share * all as f64;
@@ -302,7 +303,8 @@ impl Stats {
         class.copied().unwrap_or(Class::Other)
     }
 
-    /// Counts what is answered at `now` to one client. `lane` is any number that differs between event loops.
+    /// Counts what is answered at `now` to one client. `lane` is any number that differs between
+    /// event loops.
     pub fn record(&self, lane: u64, client: IpAddr, now: u64, done: impl Iterator<Item = Done>) {
         let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
         let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) else {
@@ -432,7 +434,8 @@ impl Stats {
         sums
     }
 
-    /// Sums by client, at most `most` of them: those that moved and asked for most; what is left is under [`OTHERS`].
+    /// Sums by client, at most `most` of them: those that moved and asked for most; what is left is
+    /// under [`OTHERS`].
     pub fn clients(&self, most: usize) -> Vec<(IpAddr, Tally)> {
         let mut sums: HashMap<IpAddr, Tally> = HashMap::new();
         for lane in &self.lanes {

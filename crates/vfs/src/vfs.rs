@@ -23,11 +23,11 @@ use weir_volume::{Engine, Replaced};
 pub struct Vfs {
     exports: ArcSwap<ExportTable>,
     key: HandleKey,
-    /// What clients of all protocols have open, locked and cached.
+    /// Table of what clients of all protocols have open, locked and cached.
     pub claims: Claims,
     /// The clients that may claim again what they had before the start.
     pub grace: Grace,
-    /// Where changes of names are reported.
+    /// Watchers to which changes of names are reported.
     pub watchers: Watchers,
     /// Names of clients, for export rules.
     pub names: Names,
@@ -46,7 +46,8 @@ impl Vfs {
         Vfs::with_throttle(key, no_limits, Budget::new(CLAIM_BYTES))
     }
 
-    /// A waist without exports, with the limits of `throttle`, whose clients' claims take at most what `claims` has.
+    /// A waist without exports, with the limits of `throttle`, whose clients' claims take at most
+    /// what `claims` has.
     pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, claims: Arc<Budget>) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
@@ -59,7 +60,7 @@ impl Vfs {
         })
     }
 
-    /// Has claims in the engine's volumes end with what they were made of.
+    /// Arranges that claims in the engine's volumes end with what they were made of.
     pub fn follow(self: &Arc<Vfs>, engine: &Engine) {
         let vfs = Arc::downgrade(self);
         let first = engine.on_replaced(move |volume, how| {
@@ -81,12 +82,12 @@ impl Vfs {
         self.publish_table(ExportTable::new(exports));
     }
 
-    /// As [`Vfs::publish`], for a table made from the one before.
+    /// Replaces all exports at once, like [`Vfs::publish`], by a table made from the one before.
     pub fn publish_table(&self, table: ExportTable) {
         self.exports.store(Arc::new(table));
     }
 
-    /// What the rules of `export` say of `client`.
+    /// Returns the verdict of the rules of `export` on `client`.
     pub fn verdict<'t>(
         &self,
         export: &'t Export,
@@ -101,7 +102,8 @@ impl Vfs {
         self.exports.load()
     }
 
-    /// Whether changes of a volume are held: it is strict, and the partner of its mirror is lost.
+    /// Returns true if changes of a volume are held: it is strict, and the partner of its mirror is
+    /// lost.
     pub fn holds(&self, volume: VolumeId) -> bool {
         let exports = self.exports.load();
         exports
@@ -129,13 +131,13 @@ impl Vfs {
         self.key.encode(file)
     }
 
-    /// What `handle` names, whether or not it is exported.
+    /// Returns the file that `handle` names, whether or not it is exported.
     pub fn file_id(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
         self.key.decode(handle)
     }
 
-    /// The flavours by which `session`'s client may use a volume, whatever the session's own: none over a connection that is
-    /// not protected as the rule wants it.
+    /// The flavours by which `session`'s client may use a volume, whatever the session's own: none
+    /// over a connection that is not protected as the rule wants it.
     ///
     /// # Errors
     /// `Stale`, `Denied`; suspended while the client's name decides and is not known.
@@ -170,7 +172,8 @@ impl Vfs {
     /// Verifies `handle` and admits `session` to its export in `table`.
     ///
     /// # Errors
-    /// `BadHandle`, `Stale`, `Denied`, `WrongFlavour`, `Unprotected`; suspended while the client's name decides and is not known.
+    /// `BadHandle`, `Stale`, `Denied`, `WrongFlavour`, `Unprotected`; suspended while the client's
+    /// name decides and is not known.
     pub fn admit<'t, A: Copy>(
         &'t self,
         table: &'t ExportTable,
@@ -184,9 +187,10 @@ impl Vfs {
         self.admit_file(table, id, session)
     }
 
-    /// As [`Vfs::admit`], for locks of a protocol without security of its own: clients of NLM ask by AUTH_SYS whatever flavour
-    /// the mount has, and in the clear whatever protects the mount; knfsd lets them too. So any flavour of the rule will do, and
-    /// changes count as allowed if any may make them.
+    /// Admits a caller like [`Vfs::admit`], for locks of a protocol without security of its own.
+    /// Clients of NLM ask by AUTH_SYS whatever flavour the mount has, and in the clear whatever
+    /// protects the mount; knfsd lets them too. So any flavour of the rule will do, and changes
+    /// count as allowed if any may make them.
     ///
     /// # Errors
     /// `BadHandle`, `Stale`, `Denied`; suspended likewise.
@@ -203,8 +207,9 @@ impl Vfs {
         self.admit_any_flavour(table, id, &session)
     }
 
-    /// As [`Vfs::admit_file`], for what a caller does on behalf of others, whose flavour the rule is for: any of the rule's
-    /// will do, and changes count as allowed if any may make them.
+    /// Admits a caller like [`Vfs::admit_file`], for what it does on behalf of others, whose
+    /// flavour the rule is for. Any of the rule's flavours will do, and changes count as allowed if
+    /// any may make them.
     ///
     /// # Errors
     /// `Stale`, `Denied`, `Unprotected`; suspended likewise.
@@ -226,7 +231,7 @@ impl Vfs {
         self.admit_file(table, id, &session)
     }
 
-    /// As [`Vfs::admit`], of a file whose handle was verified before.
+    /// Admits a caller like [`Vfs::admit`], to a file whose handle was verified before.
     ///
     /// # Errors
     /// `Stale`, `Denied`, `WrongFlavour`, `Unprotected`; suspended likewise.

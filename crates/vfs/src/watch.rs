@@ -1,12 +1,13 @@
 //! Reports of changed names, for services whose clients watch directories.
 //!
-//! Every operation that makes, removes or renames a name, over any protocol, reports it when it is done; what else changes of a
-//! file a service reports itself, since only it knows under what name the file was opened ([`Operand::report`]). A report is
-//! given to one [`Watcher`], and to none, at the price of a relaxed load, while that watches nothing.
+//! Every operation that makes, removes or renames a name, over any protocol, reports it when it is
+//! done; what else changes of a file a service reports itself, since only it knows under what name
+//! the file was opened ([`Operand::report`]). A report is given to one [`Watcher`], and to none, at
+//! the price of a relaxed load, while that watches nothing.
 //!
-//! A report says the directory by its number. Who watches a whole tree needs its path ([`Way`]): directories know the directory
-//! that they are in, so a way up is found without a search; the name of each step is looked for among the entries of the one above,
-//! up to a bound.
+//! A report says the directory by its number. Who watches a whole tree needs its path ([`Way`]):
+//! directories know the directory that they are in, so a way up is found without a search; the name
+//! of each step is looked for among the entries of the one above, up to a bound.
 
 use crate::handle::Namespace;
 use crate::pipeline::Operand;
@@ -20,16 +21,16 @@ const SEARCHED: usize = 16_384;
 /// Entries that are asked for at a time.
 const PORTION: usize = 1024;
 
-/// What happened to a name.
+/// Event of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// Something got it.
     Added,
-    /// It is gone.
+    /// The name is gone.
     Removed,
-    /// What had it has another, in this directory.
+    /// The object of that number got another name, in this directory.
     Renamed(Ino, &'a [u8]),
-    /// What has it was changed: which of it, by bits that the reporting service defines.
+    /// The object was changed: bits that the reporting service defines say which part of it.
     Modified(u32),
 }
 
@@ -42,21 +43,21 @@ pub struct Report<'a> {
     pub dir: Ino,
     /// The name in it.
     pub name: &'a [u8],
-    /// What has it, or had it.
+    /// The object that has it, or had it.
     pub ino: Ino,
-    /// That is a directory.
+    /// True if that is a directory.
     pub directory: bool,
-    /// What happened.
+    /// The event.
     pub event: Event<'a>,
 }
 
-/// Who is given the reports.
+/// Receiver of the reports.
 pub trait Watcher: Send + Sync {
     /// Called on the thread of the operation, which is done: it must not block.
     fn changed(&self, report: &Report<'_>, way: &mut Way<'_>);
 }
 
-/// Where reports go.
+/// Watchers of changes of names.
 #[derive(Default)]
 pub struct Watchers {
     /// Something is watched.
@@ -76,7 +77,7 @@ impl Watchers {
         self.active.store(active, Ordering::Relaxed);
     }
 
-    /// Whether something is watched.
+    /// Returns true if something is watched.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
@@ -106,7 +107,8 @@ impl Way<'_> {
         Ok(Some(found.ino))
     }
 
-    /// The name of a directory in the one that it is in, which is `hint` if that is still true; `None` if it cannot be found now.
+    /// The name of a directory in the one that it is in, which is `hint` if that is still true;
+    /// `None` if it cannot be found now.
     pub fn name(&mut self, parent: Ino, dir: Ino, hint: Option<&[u8]>) -> Option<Box<[u8]>> {
         if let Some(hint) = hint
             && let Ok(found) = self.volume.lookup(&mut self.cx, parent, hint)
@@ -139,13 +141,14 @@ impl Way<'_> {
 }
 
 impl<A> Operand<'_, A> {
-    /// Whether anything is watched: one relaxed load.
+    /// Returns true if anything is watched: one relaxed load.
     #[inline]
     pub fn is_watched(&self) -> bool {
         self.watchers.is_active()
     }
 
-    /// Reports a change of `name` in the directory `dir` of this file's volume, whatever file this is.
+    /// Reports a change of `name` in the directory `dir` of this file's volume, whatever file this
+    /// is.
     pub fn report(&self, dir: Ino, name: &[u8], (ino, directory): (Ino, bool), event: Event<'_>) {
         if !self.is_watched() || self.file().namespace != Namespace::Live {
             return;
@@ -169,7 +172,7 @@ impl<A> Operand<'_, A> {
         }
     }
 
-    /// As [`Operand::report`], of the object of `attr`.
+    /// Reports a change like [`Operand::report`], for the object of `attr`.
     #[inline]
     pub(crate) fn report_of(&self, dir: Ino, name: &[u8], attr: &Attr, event: Event<'_>) {
         if self.is_watched() {

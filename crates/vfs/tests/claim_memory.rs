@@ -1,5 +1,5 @@
-//! What claims take of memory is never more than what is charged for them, whatever their shape, and all of it is
-//! released with them. Counted by the allocator.
+//! Checks that claims never take more memory than is charged for them, whatever their shape, and
+//! that all of it is released with them. The allocator counts it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -48,7 +48,8 @@ fn file(n: u32) -> FileId {
     }
 }
 
-/// Process `process` at one of some addresses; names and what is shown are allocated anew, as for each call.
+/// Process `process` at one of some addresses; names and what is shown are allocated anew, as for
+/// each call.
 fn owner(address: u32, process: u32, bytes: usize) -> Owner {
     Owner {
         client: Client {
@@ -86,7 +87,8 @@ fn open(owner: &Owner) -> OpenRequest<'_> {
 fn claims_take_no_more_than_is_charged() {
     let before_all = used();
     let table = Claims::new(Budget::new(1 << 30));
-    // The hash tables of shards and ledger keep some room; it does not grow with the number of locks.
+    // The hash tables of shards and ledger keep some room; it does not grow with the number of
+    // locks.
     let fixed = 384 << 10;
     type Shape = (&'static str, fn(&Claims, u32));
     let shapes: [Shape; 13] = [

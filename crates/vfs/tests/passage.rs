@@ -153,8 +153,8 @@ impl Drop for Rounds<'_> {
     }
 }
 
-/// In each round one thread writes while another is granted a cache and reads into it: unless a break has begun, what it has
-/// read is what the file has when the round is over.
+/// In each round one thread writes while another is granted a cache and reads into it: unless a
+/// break has begun, what it has read is what the file has when the round is over.
 #[test]
 fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
     const ROUNDS: usize = 3000;
@@ -214,7 +214,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Whether a future waits.
+/// Returns true if a future waits.
 fn waits<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
     future
         .poll(&mut Context::from_waker(Waker::noop()))

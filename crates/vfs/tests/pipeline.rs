@@ -159,7 +159,7 @@ impl Server {
         finished(done);
     }
 
-    /// What is there, wherever it is.
+    /// Returns the bytes that are there, wherever they are.
     fn read_at(&self, file: FileId, at: usize, len: usize) -> Vec<u8> {
         let read = |cx: &mut OpContext| {
             self.run(cx, (&root(), EACH), file, Reads(len), {
@@ -222,8 +222,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A clone needs the source to be readable and the target to be writable, which the session says of each; it is charged as
-/// metadata, once, with the target.
+/// A clone needs the source to be readable and the target to be writable, which the session says of
+/// each; it is charged as metadata, once, with the target.
 #[test]
 fn a_range_is_cloned_by_who_may_read_and_write() {
     let server = Server::new();
@@ -276,7 +276,8 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
     );
 }
 
-/// Those that append at once overwrite nothing of each other, whether they name the end or leave it to the server.
+/// Those that append at once overwrite nothing of each other, whether they name the end or leave it
+/// to the server.
 #[test]
 fn appends_at_once_lie_behind_each_other() {
     const THREADS: u64 = 4;
@@ -324,7 +325,8 @@ fn appends_at_once_lie_behind_each_other() {
     assert_eq!(server.attr(file).size, size + 16);
 }
 
-/// What was granted when a file was opened counts for its content, whatever the mode says by now; and nothing more.
+/// Checks that access granted when a file was opened counts for its content, whatever the mode says
+/// by now; and nothing more.
 #[test]
 fn contents_are_checked_as_the_session_says() {
     let server = Server::new();
@@ -360,8 +362,8 @@ fn no_more_is_read_than_was_charged() {
     assert_eq!(cx.moved(), 5000);
 }
 
-/// A file's name service, device and limits are waited for by the caller that runs the operation, which gets the
-/// one to wait for.
+/// A file's name service, device and limits are waited for by the caller that runs the operation,
+/// which gets the one to wait for.
 #[test]
 fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
     let mut server = Server::new();
@@ -420,8 +422,8 @@ impl Server {
     }
 }
 
-/// A WRITE that has to read what is around it first leaves the mode and the change time as they are until then: the bits go
-/// with the data, in one log record, or stay.
+/// A WRITE that has to read what is around it first leaves the mode and the change time as they are
+/// until then: the bits go with the data, in one log record, or stay.
 #[test]
 fn set_user_id_goes_with_the_data_and_not_before() {
     let mut server = Server::new();
@@ -447,8 +449,9 @@ fn set_user_id_goes_with_the_data_and_not_before() {
     assert_eq!(done.change.after.change, before.change + 1);
 }
 
-/// A WRITE whose first block, or last one, has to be read first, and one whose data goes to its place before it is recorded: what
-/// others see meanwhile is the file as it was, and nothing of it with the new data.
+/// A WRITE whose first block, or last one, has to be read first, and one whose data goes to its
+/// place before it is recorded: what others see meanwhile is the file as it was, and nothing of it
+/// with the new data.
 #[test]
 fn a_write_that_waits_has_written_nothing() {
     const SIZE: usize = 900_000;
@@ -520,7 +523,7 @@ fn a_stable_write_ends_where_a_record_does() {
     assert!(server.read_at(file, 0, data.len()) == data);
 }
 
-/// Whether a name exists is not a matter of what is in memory.
+/// Checks that it does not depend on memory whether a name exists.
 #[test]
 fn making_what_exists_waits_to_know_that_it_does() {
     let mut server = Server::new();
@@ -586,7 +589,8 @@ fn a_refused_read_leaves_no_trace() {
     assert_eq!(server.attr(file).atime, before.atime);
 }
 
-/// Of a volume of NTFS style: who sets permissions, and what things are made with.
+/// Checks who sets permissions in a volume of NTFS style, and with which permissions things are
+/// made.
 #[test]
 fn permissions_of_windows_are_set_by_windows_alone() {
     use weir_vfs::acl::{Acl, Principal};
@@ -630,7 +634,8 @@ fn permissions_of_windows_are_set_by_windows_alone() {
         )
     };
     assert_eq!(attr(file).mode, 0o777);
-    // What NFS asks for is refused, even from the owner and root; what is there already may be said.
+    // What NFS asks for is refused, even from the owner and root; what is there already may be
+    // said.
     let change = |who: &Identity, set: SetAttr| {
         let done = server.run(
             &mut cx(),

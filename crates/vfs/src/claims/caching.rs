@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Owners in a file that are compared before a grant; with more in it the grant is refused, which is always allowed.
+/// Owners in a file that are compared before a grant; with more in it the grant is refused, which
+/// is always allowed.
 const FEW: usize = 64;
 
 /// Breaks since the last tick of which those that are over are not searched for.
@@ -33,7 +34,8 @@ pub(super) struct Breaks {
 impl Breaks {
     pub(super) fn add(&mut self, breaks: Vec<(FileId, Owner, Ticket)>) {
         self.new.extend(breaks);
-        // Answered ones take no memory that nobody is charged for, however many there are between two ticks.
+        // Answered ones take no memory that nobody is charged for, however many there are between
+        // two ticks.
         if self.new.len() > 2 * self.searched + UNSEARCHED {
             self.new.retain(|(.., ticket)| !ticket.is_over());
             self.searched = self.new.len();
@@ -71,10 +73,12 @@ pub(super) fn under_key(owner: &Owner, key: &Who) -> Owner {
 }
 
 impl Claims {
-    /// Lets a holder cache what of `wanted` others leave room for; returns what it now may, all in all. `owner` is the
-    /// client under the key of the grant, and opens of the client under that key do not count as others'.
+    /// Lets a holder cache what of `wanted` others leave room for; returns what it now may, all in
+    /// all. `owner` is the client under the key of the grant, and opens of the client under that
+    /// key do not count as others'.
     ///
-    /// Files of snapshots never change: there everything but writes is cached, and nothing has to be remembered of it.
+    /// Files of snapshots never change: there everything but writes is cached, and nothing has to
+    /// be remembered of it.
     pub fn grant(&self, file: FileId, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
         if file.namespace != Namespace::Live {
             return kind.left(wanted & !Caching::WRITE, Caching::NONE);
@@ -141,8 +145,8 @@ impl Claims {
         Some(may)
     }
 
-    /// A holder acknowledges a break, or releases its grant of itself: it caches no more than `keeps` from now on. False if it keeps more
-    /// than it may.
+    /// A holder acknowledges a break, or releases its grant of itself: it caches no more than
+    /// `keeps` from now on. False if it keeps more than it may.
     pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: Caching) -> bool {
         let mut shard = self.shard(file);
         let Some(f) = shard.get_mut(&file) else {
@@ -205,9 +209,10 @@ impl Claims {
         }
     }
 
-    /// Asks the holder of a write cache for the file's attributes, on behalf of another client. `None`: there is none, or
-    /// it is parked and has lost what it had, or has a break to answer anyway. Concurrent requests share one answer; a
-    /// holder that does not answer in [`BREAK_PATIENCE`] loses its cache.
+    /// Asks the holder of a write cache for the file's attributes, on behalf of another client.
+    /// `None`: there is none, or it is parked and has lost what it had, or has a break to answer
+    /// anyway. Concurrent requests share one answer; a holder that does not answer in
+    /// [`BREAK_PATIENCE`] loses its cache.
     pub fn ask(&self, file: FileId, actor: Actor<'_>) -> Option<Question> {
         self.in_shard(file, |shard, effects| {
             let f = shard.get(&file)?;
@@ -315,7 +320,8 @@ impl Claims {
         wait
     }
 
-    /// Revokes what holders did not answer for in time. To be called about once a second with the monotonic time.
+    /// Revokes what holders did not answer for in time. To be called about once a second with the
+    /// monotonic time.
     pub fn tick(&self, now: Duration) {
         self.recalled.store(false, Ordering::Relaxed);
         let overdue = self.breaks.lock().overdue(now);
@@ -324,7 +330,8 @@ impl Claims {
         }
     }
 
-    /// Revokes what a holder caches that owes an answer for `ticket`, unless it has given it meanwhile.
+    /// Revokes what a holder caches that owes an answer for `ticket`, unless it has given it
+    /// meanwhile.
     fn revoke_late(&self, file: FileId, owner: Owner, ticket: &Ticket) {
         let mut shard = self.shard(file);
         let holder = shard.get(&file).and_then(|f| f.holder(&owner)).cloned();
@@ -349,12 +356,13 @@ impl Claims {
     }
 }
 
-/// What of `wanted` others in the file leave room for.
+/// Returns the part of `wanted` that others in the file leave room for.
 fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
     let me = f.holder(owner).map(|h| h.id);
     let mut may = wanted;
     if f.has_ranges() || !f.waiting.is_empty() {
-        // Their holders expect their effect to be seen by all clients except those that share the cache.
+        // Their holders expect their effect to be seen by all clients except those that share the
+        // cache.
         let shares = |h: &Holder| {
             let open = f.more().and_then(|m| m.opens.get(h.id));
             let keyed = || open.is_some_and(|open| open.key == owner.who);

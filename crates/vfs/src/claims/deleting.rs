@@ -1,11 +1,16 @@
-//! Files that go with their last open: SMB's delete-on-close and delete-pending (MS-FSA 2.1.5.5, 2.1.5.15.3).
+//! Files that go with their last open: SMB's delete-on-close and delete-pending (MS-FSA 2.1.5.5,
+//! 2.1.5.15.3).
 //!
-//! An open that may delete marks its file, at once or when it is closed. From then on new opens of the file are refused
-//! ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens stay valid. When the last open is closed, of
-//! whatever protocol and for whatever reason, the service that marked the file is notified ([`Notice::Delete`]), removes the
-//! name, and reports that ([`Claims::deleted`]). Until then new opens wait ([`Opened::Breaking`](super::Opened::Breaking)) and look the name up
-//! again: no client opens a file that is about to be deleted, and none finds a name taken that nobody has open. A mark with POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close of
-//! the open that set it. It is in memory only, as opens are: what a crash interrupts is not deleted.
+//! An open that may delete marks its file, at once or when it is closed. From then on new opens of
+//! the file are refused ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens
+//! stay valid. When the last open is closed, of whatever protocol and for whatever reason, the
+//! service that marked the file is notified ([`Notice::Delete`]), removes the name, and reports
+//! that ([`Claims::deleted`]). Until then new opens wait
+//! ([`Opened::Breaking`](super::Opened::Breaking)) and look the name up again: no client opens a
+//! file that is about to be deleted, and none finds a name taken that nobody has open. A mark with
+//! POSIX semantics ([`Removal::alone`]) does not wait for other opens: the name goes with the close
+//! of the open that set it. It is in memory only, as opens are: what a crash interrupts is not
+//! deleted.
 
 use super::file::{Doomed, File, Holder};
 use super::ledger::DOOMED;
@@ -14,7 +19,7 @@ use super::{Claims, Effects};
 use crate::handle::FileId;
 use std::sync::Arc;
 
-/// When a file is to go.
+/// Time at which a file is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Marked when this open is closed (FILE_DELETE_ON_CLOSE).
@@ -23,14 +28,15 @@ pub enum When {
     Now,
 }
 
-/// What a mark takes beside an owner.
+/// Returns the memory that a mark takes beside its owner, in bytes.
 fn extra(removal: &Removal) -> usize {
     DOOMED + removal.name.len()
 }
 
 impl Claims {
-    /// Marks a file to be removed with its last close, for an open that uses deletion. What was marked before counts. The
-    /// removal's name is charged to the client until it is done or taken back.
+    /// Marks a file to be removed with its last close, for an open that uses deletion. What was
+    /// marked before counts. The removal's name is charged to the client until it is done or taken
+    /// back.
     pub fn mark(&self, file: FileId, owner: &Owner, when: When, removal: &Removal) -> Marked {
         self.with_room(owner.client.address, |_| {
             let mut shard = self.shard(file);
@@ -60,8 +66,8 @@ impl Claims {
         })
     }
 
-    /// Takes a mark back, for an open that uses deletion, unless the last open is closed already; whether there is none
-    /// now.
+    /// Takes a mark back, for an open that uses deletion, unless the last open is closed already;
+    /// whether there is none now.
     pub fn unmark(&self, file: FileId, owner: &Owner) -> bool {
         let mut shard = self.shard(file);
         let Some(f) = shard.get_mut(&file) else {
@@ -74,7 +80,7 @@ impl Claims {
         true
     }
 
-    /// Whether a file is to be removed with its last close.
+    /// Returns true if a file is to be removed with its last close.
     pub fn delete_pending(&self, file: FileId) -> bool {
         let shard = self.shard(file);
         shard.get(&file).is_some_and(|f| f.delete_pending())
@@ -85,7 +91,7 @@ impl Claims {
         self.shard(file).get(&file)?.doomed()?.removing.clone()
     }
 
-    /// What [`Notice::Delete`] asked for was done, or cannot be.
+    /// Ends the mark: the removal that [`Notice::Delete`] asked for was done, or cannot be.
     pub fn deleted(&self, file: FileId) {
         let mut shard = self.shard(file);
         let Some(f) = shard.get_mut(&file) else {
@@ -153,7 +159,7 @@ impl File {
         self.more()?.doomed.as_deref()
     }
 
-    /// What keeps new opens out, if the file is to go.
+    /// Returns the refusal or the wait of new opens, if the file is to go.
     pub(super) fn going(&self) -> Option<Opened> {
         let doomed = self.doomed().filter(|doomed| doomed.pending)?;
         Some(match &doomed.removing {

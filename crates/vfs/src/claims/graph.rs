@@ -1,14 +1,16 @@
 //! Which owners wait for which locks: for the search for deadlocks.
 //!
-//! An owner that waits for a lock waits for every owner whose lock is in the way. If one of those, directly or over
-//! others that wait, waits for the first owner itself, none of them would ever go on. The search begins when a request is
-//! to be queued, which is the only moment at which such a cycle can close, and follows the waits of owners that wait
-//! themselves: the others cannot be part of a cycle.
+//! An owner that waits for a lock waits for every owner whose lock is in the way. If one of those,
+//! directly or over others that wait, waits for the first owner itself, none of them would ever go
+//! on. The search begins when a request is to be queued, which is the only moment at which such a
+//! cycle can close, and follows the waits of owners that wait themselves: the others cannot be part
+//! of a cycle.
 //!
-//! A lock may be in the way of very many (shared locks of thousands of processes), and very many may wait. So a step
-//! takes the side that is smaller: the owners in the way, if they are [`FEW`] at most, else those that wait. After
-//! [`SEARCH`] comparisons the search ends, and a deadlock behind that is not found: its owners wait until one gives up,
-//! as POSIX allows (EDEADLK "may" be reported). Linux ends after ten.
+//! A lock may be in the way of very many (shared locks of thousands of processes), and very many
+//! may wait. So a step takes the side that is smaller: the owners in the way, if they are [`FEW`]
+//! at most, else those that wait. After [`SEARCH`] comparisons the search ends, and a deadlock
+//! behind that is not found: its owners wait until one gives up, as POSIX allows (EDEADLK "may" be
+//! reported). Linux ends after ten.
 
 use super::file::tree::step;
 use super::{Claims, HashMap, HashSet, Lock, Owner, Range};
@@ -27,7 +29,7 @@ struct Wait {
     mandatory: bool,
 }
 
-/// See the module's head.
+/// Graph of the owners that wait (see the module's head).
 #[derive(Default)]
 pub(super) struct Graph {
     waits: HashMap<Owner, Vec<Wait>>,
@@ -62,7 +64,7 @@ impl Graph {
         self.waits.is_empty()
     }
 
-    /// Whether this very request is queued.
+    /// Returns true if this very request is queued.
     pub(super) fn has(&self, owner: &Owner, file: FileId, want: &Lock) -> bool {
         let same = |w: &Wait| {
             w.file == file
@@ -75,7 +77,7 @@ impl Graph {
             .is_some_and(|waits| waits.iter().any(same))
     }
 
-    /// Whether waiting for `want` would close a cycle. No shard may be locked.
+    /// Returns true if waiting for `want` would close a cycle. No shard may be locked.
     pub(super) fn closes_cycle(&self, table: &Claims, file: FileId, want: &Lock) -> bool {
         // Nobody waits, so nobody waits for this owner.
         if self.waits.is_empty() {

@@ -1,23 +1,27 @@
-//! What lets reads, writes and changes of names pass a file without claims for one relaxed load.
+//! Counters by which reads, writes and changes of names pass a file without claims for one relaxed
+//! load.
 //!
-//! Counters by hash of how many files have claims that bind others: denials that are enforced, mandatory ranges, caching
-//! grants; a second set by volume, for changes of names, which do not know the file yet. A counter of 0 is certain; one
-//! that is not sends its callers to the table, also those of other files with its hash, which costs them a mutex and
-//! nothing else.
+//! Counters by hash of how many files have claims that bind others: denials that are enforced,
+//! mandatory ranges, caching grants; a second set by volume, for changes of names, which do not
+//! know the file yet. A counter of 0 is certain; one that is not sends its callers to the table,
+//! also those of other files with its hash, which costs them a mutex and nothing else.
 //!
-//! **An operation that passes while a claim is made.** A claim counts before its holder learns that it has it, but an
-//! operation may have read the counter just before. So data are read, written and cut only after the counter was read *under
-//! the file's lock* in the volume. A client that was granted a cache fills it by reads, under the same lock. If such a read
-//! is before the operation, then by the order of the lock the operation sees the claim, and begins anew with the table; if
-//! it is after it, the cache has what the operation did. Either way no cache has what is no longer so, though both loads are
-//! relaxed.
+//! **An operation that passes while a claim is made.** A claim counts before its holder learns that
+//! it has it, but an operation may have read the counter just before. So data are read, written and
+//! cut only after the counter was read *under the file's lock* in the volume. A client that was
+//! granted a cache fills it by reads, under the same lock. If such a read is before the operation,
+//! then by the order of the lock the operation sees the claim, and begins anew with the table; if
+//! it is after it, the cache has what the operation did. Either way no cache has what is no longer
+//! so, though both loads are relaxed.
 //!
-//! An operation on a file with claims asks the table first, outside of the file's lock (the table notifies services). That
-//! its answer still holds is seen by the same load: besides the count, the word has a number that moves with every change of
-//! the claims of a file that has some ([`Heard`]).
+//! An operation on a file with claims asks the table first, outside of the file's lock (the table
+//! notifies services). That its answer still holds is seen by the same load: besides the count, the
+//! word has a number that moves with every change of the claims of a file that has some
+//! ([`Heard`]).
 //!
-//! Changes of names concern up to four files, and ask before they are made. Afterwards they read the volume's word once
-//! more, and have caches broken that were granted meanwhile; then no operation waits for the answers.
+//! Changes of names concern up to four files, and ask before they are made. Afterwards they read
+//! the volume's word once more, and have caches broken that were granted meanwhile; then no
+//! operation waits for the answers.
 
 use crate::handle::FileId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,18 +39,19 @@ const COUNT: u64 = 0xffff_ffff;
 /// One in the number, in the high half, which wraps around.
 const CHANGE: u64 = 1 << 32;
 
-/// What was read of the claims of a file or a volume: until they change, what the table said afterwards holds.
+/// State of the claims of a file or a volume as it was read: until it changes, what the table said
+/// afterwards holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard(u64);
 
 impl Heard {
-    /// Certainly there are none.
+    /// Returns true if there are certainly none.
     pub fn none(self) -> bool {
         self.0 & COUNT == 0
     }
 }
 
-/// See the module's head.
+/// Counters of files with claims that bind others (see the module's head).
 pub(super) struct Hints {
     files: Box<[AtomicU64]>,
     volumes: Box<[AtomicU64]>,
@@ -83,7 +88,8 @@ impl Hints {
         Heard(self.of_volume(volume).load(Ordering::Relaxed))
     }
 
-    /// Counts a file, or ends that; or only says that what it has is another thing now. Under the lock of its shard.
+    /// Counts a file, or ends that; or only says that what it has is another thing now. Under the
+    /// lock of its shard.
     pub(super) fn change(&self, file: FileId, had: bool, has: bool) {
         // The number also moves when the count falls: it is then another word than before.
         let by = match (had, has) {

@@ -1,11 +1,13 @@
-//! What each client address has in the table, in bytes, and each client in files.
+//! Accounts of each client address in the table, in bytes, and of each client, in files.
 //!
-//! Everything that a client's claims take is charged to the table's budget and to the client's address before it is
-//! allocated. An address may have [`SHARE`] of the budget, so that no single host can leave nothing for the others, and
-//! several leave a [`RESERVE`] of it to addresses that have little. The
-//! charges are upper bounds of what the collections allocate (a test compares them with the allocator's own figures).
+//! Everything that a client's claims take is charged to the table's budget and to the client's
+//! address before it is allocated. An address may have [`SHARE`] of the budget, so that no single
+//! host can leave nothing for the others, and several leave a [`RESERVE`] of it to addresses that
+//! have little. The charges are upper bounds of what the collections allocate (a test compares them
+//! with the allocator's own figures).
 //!
-//! The ledger is also the index from a client to its files, so that releasing a client costs what the client had.
+//! The ledger is also the index from a client to its files, so that releasing a client costs what
+//! the client had.
 
 use super::file::grants::Held;
 use super::file::opens::Open;
@@ -28,32 +30,36 @@ pub const LITTLE: usize = 16 << 10;
 /// Parts of the ledger, each with its own lock.
 const PARTS: usize = 16;
 
-/// What an allocation takes besides its bytes: the allocator's rounding.
+/// Bytes that an allocation takes besides its own: the allocator's rounding.
 const SLACK: usize = 32;
-/// A lock: a node of the tree, and an entry of the B-tree beside it, whose nodes are at least five elevenths full.
+/// A lock: a node of the tree, and an entry of the B-tree beside it, whose nodes are at least five
+/// elevenths full.
 pub(super) const PIECE: usize = size_of::<Node>() + SLACK + 40 * 11 / 5 + SLACK;
 /// A mandatory range: the same, with a longer key.
 pub(super) const STACKED: usize = PIECE + 8 * 11 / 5;
-/// A file that an address has something in: the file's own memory (a hash table is at least three eighths full), and
-/// its entry in the ledger.
+/// A file that an address has something in: the file's own memory (a hash table is at least three
+/// eighths full), and its entry in the ledger.
 pub(super) const FILE: usize =
     3 * 40 + size_of::<File>() + size_of::<More>() + 2 * 11 * 40 + 3 * 48 + 5 * SLACK;
 /// A file's entry for one of the clients at an address.
 const CLIENT_FILE: usize = 3 * 48 + 2 * SLACK;
-/// An owner in a file, besides what is shown of it; also its entry in the graph of waiting owners, or among the parked.
+/// An owner in a file, besides what is shown of it; also its entry in the graph of waiting owners,
+/// or among the parked.
 pub(super) const OWNER: usize = size_of::<Holder>() + 4 * 16 + 3 * SLACK;
-/// A queued request, besides what is shown of it: in the file, in the graph, and the locks that it may become.
+/// A queued request, besides what is shown of it: in the file, in the graph, and the locks that it
+/// may become.
 pub(super) const WAITER: usize = 2 * 72 + 300 + 2 * PIECE + 2 * SLACK;
 /// An open: an entry of a B-tree.
 pub(super) const OPEN: usize = (8 + size_of::<Open>()) * 11 / 5 + 2 * SLACK;
 /// A caching grant: entries of two B-trees, and its break.
 pub(super) const GRANT: usize = (16 + size_of::<Held>()) * 11 / 5 + 16 * 11 / 5 + 4 * SLACK + 512;
-/// A file that is to be deleted, besides the name, and beside an owner: with what waits for its removal.
+/// A file that is to be deleted, besides the name, and beside an owner: with what waits for its
+/// removal.
 pub(super) const DOOMED: usize = size_of::<Doomed>() + 3 * SLACK;
 /// A client's name, besides its bytes; also the address's own entry, and that among the parked.
 const NAME: usize = 900;
 
-/// What one address has.
+/// Account of one address.
 struct Account {
     bytes: usize,
     /// Requests for byte ranges that are queued.
@@ -64,7 +70,7 @@ struct Account {
     clients: HashMap<(ServiceId, Arc<[u8]>), Entry>,
 }
 
-/// What one client has.
+/// Account of one client.
 #[derive(Default)]
 struct Entry {
     owners: u32,
@@ -90,7 +96,7 @@ struct Part {
     reserved: Reservation,
 }
 
-/// See the module's head.
+/// Ledger of the memory that claims take (see the module's head).
 pub(super) struct Ledger {
     parts: Vec<Mutex<Part>>,
     budget: Arc<Budget>,
@@ -177,8 +183,8 @@ impl Ledger {
         part.release(address, bytes);
     }
 
-    /// Charges an owner of `client` in `file`, and returns the client with the name that the ledger keeps of it: all
-    /// owners share its bytes. `None` if that is too much.
+    /// Charges an owner of `client` in `file`, and returns the client with the name that the ledger
+    /// keeps of it: all owners share its bytes. `None` if that is too much.
     pub(super) fn enter(&self, client: &Client, file: FileId, shown: usize) -> Option<Client> {
         let mut part = self.part(client.address).lock();
         let part = &mut *part;
@@ -282,7 +288,7 @@ impl Ledger {
         waiting.into_iter().for_each(|n| *n -= 1);
     }
 
-    /// Whether an address has so much that its part may be why it gets no more.
+    /// Returns true if an address has so much that its part may be why it gets no more.
     pub(super) fn share_used_up(&self, address: IpAddr) -> bool {
         let part = self.part(address).lock();
         let bytes = part.accounts.get(&address).map_or(0, |a| a.bytes);
@@ -306,7 +312,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Whether a client has anything.
+    /// Returns true if a client has anything.
     pub(super) fn has(&self, client: &Client) -> bool {
         let part = self.part(client.address).lock();
         let account = part.accounts.get(&client.address);

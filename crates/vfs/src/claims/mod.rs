@@ -1,72 +1,90 @@
-//! One table of what clients claim of files, for all protocols: opens, byte ranges, and the right to cache.
+//! One table of what clients claim of files, for all protocols: opens, byte ranges, and the right
+//! to cache.
 //!
-//! **Why one.** NLM, NFSv4 and SMB ask the same question of a file: does this conflict with what was granted to another
-//! holder? Three tables would have to agree three ways. A file has three lists: *opens* (what they use and deny, with
-//! deletion as the third mode), *ranges* (advisory as fcntl's, mandatory as SMB's), and *caching grants* (R, W, H: leases
-//! contain delegations, the reverse does not hold). `rules` has which conflict, in tables.
+//! **Why one.** NLM, NFSv4 and SMB ask the same question of a file: does this conflict with what
+//! was granted to another holder? Three tables would have to agree three ways. A file has three
+//! lists: *opens* (what they use and deny, with deletion as the third mode), *ranges* (advisory as
+//! fcntl's, mandatory as SMB's), and *caching grants* (R, W, H: leases contain delegations, the
+//! reverse does not hold). `rules` has which conflict, in tables.
 //!
-//! **Nothing waits here.** A test returns Granted, Denied, or Breaking with a [`Ticket`]: others may cache what the
-//! request concerns, they have been asked to stop, and the caller asks again when the ticket is over. What waiting means
-//! is the caller's: NFSv3 replies JUKEBOX, NFSv4 waits shortly and replies DELAY, SMB replies STATUS_PENDING. No mutex is
-//! held meanwhile. A break that is not answered in [`BREAK_PATIENCE`] ends by revocation ([`Claims::tick`]).
+//! **Nothing waits here.** A test returns Granted, Denied, or Breaking with a [`Ticket`]: others
+//! may cache what the request concerns, they have been asked to stop, and the caller asks again
+//! when the ticket is over. What waiting means is the caller's: NFSv3 replies JUKEBOX, NFSv4 waits
+//! shortly and replies DELAY, SMB replies STATUS_PENDING. No mutex is held meanwhile. A break that
+//! is not answered in [`BREAK_PATIENCE`] ends by revocation ([`Claims::tick`]).
 //!
-//! **Advisory ranges** follow POSIX (fcntl): the locks of one owner on a file never conflict with each other; a new lock
-//! replaces what the owner had in its range; unlocking part of a range splits it. Mandatory ones stack (`file::stacked`).
-//! A request that may wait is queued in the order of arrival. When a range becomes free, the requests queued for it that
-//! no longer conflict are granted, in order, and their owners' services notified. A wait that would close a cycle of
-//! owners that wait for each other is refused, as far as a search of bounded length finds it (`graph`); SMB, which has no
-//! such search, stays outside of it.
+//! **Advisory ranges** follow POSIX (fcntl): the locks of one owner on a file never conflict with
+//! each other; a new lock replaces what the owner had in its range; unlocking part of a range
+//! splits it. Mandatory ones stack (`file::stacked`). A request that may wait is queued in the
+//! order of arrival. When a range becomes free, the requests queued for it that no longer conflict
+//! are granted, in order, and their owners' services notified. A wait that would close a cycle of
+//! owners that wait for each other is refused, as far as a search of bounded length finds it
+//! (`graph`); SMB, which has no such search, stays outside of it.
 //!
-//! **Parked** is a holder without an active client at the moment: a courteous NFSv4 client whose lease has run out, a
-//! durable SMB handle without connection. It keeps what it has until that conflicts with a request; then all that it has in
-//! the file goes, and its service is notified ([`Notice::Dropped`]), which ends the rest of the client if its protocol says
-//! so. It is asked nothing, since no client would answer. No parked holder is ever in the way of a request that waits.
+//! **Parked** is a holder without an active client at the moment: a courteous NFSv4 client whose
+//! lease has run out, a durable SMB handle without connection. It keeps what it has until that
+//! conflicts with a request; then all that it has in the file goes, and its service is notified
+//! ([`Notice::Dropped`]), which ends the rest of the client if its protocol says so. It is asked
+//! nothing, since no client would answer. No parked holder is ever in the way of a request that
+//! waits.
 //!
-//! **Work.** A call costs O(log n) of the claims of its file (`file::tree`, `file::opens`, `file::grants`), plus O(log n)
-//! for each that it removes or breaks, which an earlier call has paid for. Queued requests are few ([`MAX_WAITING`] an
-//! address, [`MAX_WAITING_FILE`] a file), and those that do not overlap what became free cost a comparison.
+//! **Work.** A call costs O(log n) of the claims of its file (`file::tree`, `file::opens`,
+//! `file::grants`), plus O(log n) for each that it removes or breaks, which an earlier call has
+//! paid for. Queued requests are few ([`MAX_WAITING`] an address, [`MAX_WAITING_FILE`] a file), and
+//! those that do not overlap what became free cost a comparison.
 //!
-//! **Memory.** Everything is charged, before it is allocated, to a budget and to the client's address, which may have
-//! a part of it (`ledger`). What does not fit makes room first: services are asked to have clients return what they do not
-//! need ([`Notice::Recall`]), the clients parked longest lose what they have; then it is refused. All memory is released with
-//! the claims.
+//! **Memory.** Everything is charged, before it is allocated, to a budget and to the client's
+//! address, which may have a part of it (`ledger`). What does not fit makes room first: services
+//! are asked to have clients return what they do not need ([`Notice::Recall`]), the clients parked
+//! longest lose what they have; then it is refused. All memory is released with the claims.
 //!
-//! **Without claims the cost is one load.** Reads and writes of files without a binding claim are let through by `hints`.
+//! **Without claims the cost is one load.** Reads and writes of files without a binding claim are
+//! let through by `hints`.
 //!
-//! **Locks of the table itself.** Files are dealt to shards, each under a short mutex. The order is: graph, one shard,
-//! one part of the ledger. Only the holder of the graph's mutex takes one shard after the other, and never two at once.
-//! Lists of breaks and of parked clients are taken alone. Services are notified while none is held.
+//! **Locks of the table itself.** Files are dealt to shards, each under a short mutex. The order
+//! is: graph, one shard, one part of the ledger. Only the holder of the graph's mutex takes one
+//! shard after the other, and never two at once. Lists of breaks and of parked clients are taken
+//! alone. Services are notified while none is held.
 //!
-//! **Revoked** is everything in a volume when that is deleted or becomes something else ([`Claims::revoke`]), and what is cached of
-//! it when its content is replaced ([`Claims::revoke_caches`]).
+//! **Revoked** is everything in a volume when that is deleted or becomes something else
+//! ([`Claims::revoke`]), and what is cached of it when its content is replaced
+//! ([`Claims::revoke_caches`]).
 //!
 //! # How NFSv4 uses it
-//! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per client: `Who::key(n)`;
-//! the delegation of a client is held by `Who::key(0)`, which is the `key` of all its requests. A stateid's *other* names
-//! (file, owner) in nfs, its *seqid* counts there.
-//! - OPEN: `grace.admit_new`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of [`Caching::READ_HANDLE`] or
-//!   [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one; none is no error. Denied: SHARE_DENIED. Breaking: wait for
-//!   the ticket a second at most, then DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
-//! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Client`] for special stateids. Denied is LOCKED.
-//!   REMOVE, RENAME, LINK, CREATE, SETATTR: as [`Actor::Client`] too, so that a client does not break its own delegation.
-//! - LOCK, LOCKT, LOCKU: [`Claims::lock`], [`Claims::test`], [`Claims::unlock`] with the lock owner's key, as NLM. CB_NOTIFY_LOCK: `wait`,
-//!   and at [`Notice::Granted`] keep the lock for the lease or unlock it.
-//! - [`Notice::Break`]: CB_RECALL; DELEGRETURN is [`Claims::acknowledge`] of nothing. [`Notice::Revoked`]: mark the stateid.
-//! - GETATTR of a file that another writes under a delegation: `Operand::getattr_held`, which asks ([`Claims::ask`]);
-//!   [`Notice::Asked`]: CB_GETATTR, and [`Claims::reply`].
-//! - A lease runs out: [`Claims::park`]; any SEQUENCE: [`Claims::unpark`]. [`Notice::Dropped`]: the client is expired, [`Claims::release`] it.
+//! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per
+//! client: `Who::key(n)`; the delegation of a client is held by `Who::key(0)`, which is the `key`
+//! of all its requests. A stateid's *other* names (file, owner) in nfs, its *seqid* counts there.
+//! - OPEN: `grace.admit_new`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of
+//!   [`Caching::READ_HANDLE`] or [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one;
+//!   none is no error. Denied: SHARE_DENIED. Breaking: wait for the ticket a second at most, then
+//!   DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
+//! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Client`]
+//!   for special stateids. Denied is LOCKED. REMOVE, RENAME, LINK, CREATE, SETATTR: as
+//!   [`Actor::Client`] too, so that a client does not break its own delegation.
+//! - LOCK, LOCKT, LOCKU: [`Claims::lock`], [`Claims::test`], [`Claims::unlock`] with the lock
+//!   owner's key, as NLM. CB_NOTIFY_LOCK: `wait`, and at [`Notice::Granted`] keep the lock for the
+//!   lease or unlock it.
+//! - [`Notice::Break`]: CB_RECALL; DELEGRETURN is [`Claims::acknowledge`] of nothing.
+//!   [`Notice::Revoked`]: mark the stateid.
+//! - GETATTR of a file that another writes under a delegation: `Operand::getattr_held`, which asks
+//!   ([`Claims::ask`]); [`Notice::Asked`]: CB_GETATTR, and [`Claims::reply`].
+//! - A lease runs out: [`Claims::park`]; any SEQUENCE: [`Claims::unpark`]. [`Notice::Dropped`]: the
+//!   client is expired, [`Claims::release`] it.
 //!
 //! # How SMB uses it
-//! A ClientGuid is a [`Client`]. Each open is an owner of its own, `Who::key(file id)`, its lease held by `Who::key(lease key)`;
-//! an open without a lease uses its file id as key (an oplock).
-//! - CREATE: [`Claims::open`] with access and the complement of the sharing as denial (nothing for an open of attributes
-//!   alone), `overwrite` by its disposition. Denied: SHARING_VIOLATION. Breaking: interim reply, ask again at the ticket. Then
-//!   [`Claims::grant`] as [`Kind::Lease`].
-//! - READ, WRITE: [`Claims::io`] as [`Actor::Mandatory`]; Locked is FILE_LOCK_CONFLICT. LOCK: mandatory [`Claims::lock`], [`Claims::unlock_exact`].
+//! A ClientGuid is a [`Client`]. Each open is an owner of its own, `Who::key(file id)`, its lease
+//! held by `Who::key(lease key)`; an open without a lease uses its file id as key (an oplock).
+//! - CREATE: [`Claims::open`] with access and the complement of the sharing as denial (nothing for
+//!   an open of attributes alone), `overwrite` by its disposition. Denied: SHARING_VIOLATION.
+//!   Breaking: interim reply, ask again at the ticket. Then [`Claims::grant`] as [`Kind::Lease`].
+//! - READ, WRITE: [`Claims::io`] as [`Actor::Mandatory`]; Locked is FILE_LOCK_CONFLICT. LOCK:
+//!   mandatory [`Claims::lock`], [`Claims::unlock_exact`].
 //! - [`Notice::Break`]: break notification; its acknowledgement is [`Claims::acknowledge`].
 //! - Rename, delete: [`Claims::names`] as the open's actor on both ends. CLOSE: [`Claims::close`].
-//! - FILE_DELETE_ON_CLOSE, FileDispositionInformation: [`Claims::mark`]; [`Notice::Delete`] when the last open is closed.
-//! - Connection lost under a durable handle: [`Claims::park_owner`]; reconnect: [`Claims::unpark_owner`]; a persistent one is not parked.
+//! - FILE_DELETE_ON_CLOSE, FileDispositionInformation: [`Claims::mark`]; [`Notice::Delete`] when
+//!   the last open is closed.
+//! - Connection lost under a durable handle: [`Claims::park_owner`]; reconnect:
+//!   [`Claims::unpark_owner`]; a persistent one is not parked.
 
 mod caching;
 mod deleting;
@@ -110,8 +128,8 @@ use weir_base::{Budget, VolumeId, invariant};
 /// Mutexes that the files are dealt to.
 const SHARDS: usize = 64;
 
-/// Hashed with a random number of the process. An open goes through a dozen look-ups, which with the standard library's hash are most
-/// of what it costs.
+/// Map with a hash by a random number of the process. An open goes through a dozen look-ups, which
+/// with the standard library's hash are most of its cost.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 type HashSet<K> = std::collections::HashSet<K, RandomState>;
 type Shard = HashMap<FileId, Box<File>>;
@@ -127,18 +145,19 @@ pub struct Claims {
     sinks: Mutex<Sinks>,
     breaks: Mutex<Breaks>,
     parked: Mutex<Parked>,
-    /// Whether clients have been asked to return what they do not need since the last tick.
+    /// True if clients have been asked since the last tick to return what they do not need.
     recalled: AtomicBool,
     next_waiter: AtomicU64,
     held: AtomicUsize,
     grants: AtomicUsize,
     waiting: AtomicUsize,
-    /// Grants that others had to be asked for, and those of them that were revoked, since the start.
+    /// Grants that others had to be asked for, and those of them that were revoked, since the
+    /// start.
     broken: AtomicU64,
     revoked: AtomicU64,
 }
 
-/// What a change of a file brings about elsewhere, to be done when no shard is locked any more.
+/// Effects of a change of a file elsewhere, to be carried out when no shard is locked any more.
 #[derive(Default)]
 struct Effects {
     /// Requests that left their queues: to be removed from the graph.
@@ -230,9 +249,9 @@ impl Claims {
         found.map(|(_, lock)| lock)
     }
 
-    /// Asks for a lock; `wait` queues the request if it conflicts. Asking again while queued keeps the place in the queue.
-    /// An exclusive lock that becomes a shared one may let others go on. `key`: under which the client has a grant that
-    /// this does not break.
+    /// Asks for a lock; `wait` queues the request if it conflicts. Asking again while queued keeps
+    /// the place in the queue. An exclusive lock that becomes a shared one may let others go on.
+    /// `key`: under which the client has a grant that this does not break.
     pub fn lock(&self, file: FileId, want: &Lock, key: &Who, wait: bool) -> Verdict {
         self.with_room(want.owner.client.address, |effects| {
             let verdict = self.try_lock(file, want, key, wait, effects);
@@ -299,8 +318,8 @@ impl Claims {
         Some(shard.entry(file).or_default().enter(owner))
     }
 
-    /// Ends a change of a file: removes the owner's entry, and the file's, if nothing is left of them, and brings the
-    /// hints up to date.
+    /// Ends a change of a file: removes the owner's entry, and the file's, if nothing is left of
+    /// them, and brings the hints up to date.
     fn leave(&self, shard: &mut Shard, file: FileId, holder: &Holder) {
         let Some(f) = shard.get_mut(&file) else {
             // It went with its last claim.
@@ -475,7 +494,7 @@ impl Claims {
         Verdict::Queued
     }
 
-    /// Whether the owner holds all of an advisory `lock`'s range in at least its mode.
+    /// Returns true if the owner holds all of an advisory `lock`'s range in at least its mode.
     pub fn holds(&self, file: FileId, lock: &Lock) -> bool {
         self.shard(file).get(&file).is_some_and(|f| f.holds(lock))
     }
@@ -483,8 +502,8 @@ impl Claims {
     /// Unlocks a range of advisory locks.
     ///
     /// # Errors
-    /// [`Full`], and nothing is unlocked, if the middle of a lock is unlocked, which makes two of it, and the budget or the
-    /// client's part of it is used up.
+    /// [`Full`], and nothing is unlocked, if the middle of a lock is unlocked, which makes two of
+    /// it, and the budget or the client's part of it is used up.
     pub fn unlock(&self, file: FileId, owner: &Owner, range: Range) -> Result<(), Full> {
         self.with_room(owner.client.address, |effects| {
             let done = self.try_unlock(file, owner, range, effects);
@@ -555,7 +574,8 @@ impl Claims {
         })
     }
 
-    /// Releases everything of these clients: they restarted, expired or gave up. Costs what they had.
+    /// Releases everything of these clients: they restarted, expired or gave up. Costs what they
+    /// had.
     pub fn release(&self, gone: &[Client]) {
         let mut files = BTreeSet::new();
         for client in gone {
@@ -635,14 +655,14 @@ impl Claims {
         self.ledger.clients_at(service, address)
     }
 
-    /// Whether an owner has anything in a file.
+    /// Returns true if an owner has anything in a file.
     pub fn has_in(&self, file: FileId, owner: &Owner) -> bool {
         let shard = self.shard(file);
         let holder = shard.get(&file).and_then(|f| f.holder(owner));
         holder.is_some_and(|holder| !holder.idle())
     }
 
-    /// Whether a client has anything in the table.
+    /// Returns true if a client has anything in the table.
     pub fn has(&self, client: &Client) -> bool {
         self.ledger.has(client)
     }
@@ -652,7 +672,7 @@ impl Claims {
         self.ledger.budget()
     }
 
-    /// What the table holds.
+    /// Returns the numbers of claims in the table.
     pub fn totals(&self) -> Totals {
         Totals {
             held: self.held.load(Ordering::Relaxed),
@@ -662,7 +682,8 @@ impl Claims {
         }
     }
 
-    /// Grants that their holders were asked to give up since the start, and those of them that were revoked.
+    /// Grants that their holders were asked to give up since the start, and those of them that were
+    /// revoked.
     pub fn recalls(&self) -> (u64, u64) {
         (
             self.broken.load(Ordering::Relaxed),
@@ -670,12 +691,13 @@ impl Claims {
         )
     }
 
-    /// What is known without asking of what binds others in a file: one relaxed load.
+    /// Returns the hints' state of the claims in a file that bind others, without asking the table:
+    /// one relaxed load.
     pub fn heard(&self, file: FileId) -> Heard {
         self.hints.heard(file)
     }
 
-    /// Likewise of all files of the volume.
+    /// Returns the hints' state for all files of the volume: one relaxed load.
     pub fn heard_in(&self, volume: VolumeId) -> Heard {
         self.hints.heard_in(volume)
     }

@@ -7,7 +7,7 @@ use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range, Who
 use super::{Claims, Effects, Shard};
 use crate::handle::FileId;
 
-/// Whether another client's open of the file uses something of it, or denies that.
+/// Returns true if another client's open of the file uses something of it, or denies that.
 fn others_use(shard: &Shard, file: FileId, owner: &Owner) -> bool {
     let more = shard.get(&file).and_then(|f| f.more());
     more.is_some_and(|more| {
@@ -76,7 +76,7 @@ impl Claims {
         Opened::Granted
     }
 
-    /// Whether another's open excludes this one, after parked ones that did have gone.
+    /// Returns true if another's open excludes this one, after parked ones that did have gone.
     fn excluded(
         &self,
         shard: &mut Shard,
@@ -105,8 +105,9 @@ impl Claims {
         false
     }
 
-    /// Whether no other client than this owner's has the file open for its data or its deletion, or denies such a use. Opens that are kept for
-    /// clients without a connection end for it; a close that its client has put off is waited for.
+    /// Checks that no other client than this owner's has the file open for its data or its
+    /// deletion, or denies such a use. Opens that are kept for clients without a connection end for
+    /// it; a close that its client has put off is waited for.
     pub fn sole(&self, file: FileId, owner: &Owner, key: &Who) -> Passage {
         self.in_shard(file, |shard, effects| {
             if !others_use(shard, file, owner) {
@@ -150,7 +151,8 @@ impl Claims {
         })
     }
 
-    /// Whether bytes of a file may be read or written. [`Claims::heard`] first spares this call.
+    /// Checks that bytes of a file may be read or written. [`Claims::heard`] first spares this
+    /// call.
     pub fn io(&self, file: FileId, actor: Actor<'_>, write: bool, range: Range) -> Passage {
         self.in_shard(file, |shard, effects| {
             self.try_io(shard, file, actor, write, range, effects)
@@ -203,7 +205,8 @@ impl Claims {
         }
     }
 
-    /// Whether an open stops such a use without an open, after parked ones that did have gone.
+    /// Returns true if an open stops such a use without an open, after parked ones that did have
+    /// gone.
     fn stopped(
         &self,
         shard: &mut Shard,
@@ -232,8 +235,9 @@ impl Claims {
         false
     }
 
-    /// Whether a name, attributes or (of a directory) entries of a file may be changed. To be asked of everything that a
-    /// change concerns before it is made: of RENAME the file, what it replaces, and both directories.
+    /// Checks that a name, attributes or (of a directory) entries of a file may be changed. It is
+    /// asked of everything that a change concerns before it is made: of RENAME the file, what it
+    /// replaces, and both directories.
     pub fn names(&self, file: FileId, actor: Actor<'_>, event: Event, style: Style) -> Passage {
         self.in_shard(file, |shard, effects| {
             self.try_names(shard, file, actor, event, style, effects)

@@ -62,8 +62,8 @@ impl Parked {
 }
 
 impl Claims {
-    /// Parks a client that is not active at the moment: what it has is dropped when it conflicts with a request, and its
-    /// queued requests are removed. Costs what it has.
+    /// Parks a client that is not active at the moment: what it has is dropped when it conflicts
+    /// with a request, and its queued requests are removed. Costs what it has.
     pub fn park(&self, client: &Client) {
         for file in self.ledger.files(client) {
             self.park_in(file, client, |o| o.client == *client);
@@ -78,12 +78,12 @@ impl Claims {
         }
     }
 
-    /// As [`Claims::park`], of one owner in one file (a durable handle).
+    /// Parks one owner in one file (a durable handle), like [`Claims::park`].
     pub fn park_owner(&self, file: FileId, owner: &Owner) {
         self.park_in(file, &owner.client, |o| o == owner);
     }
 
-    /// As [`Claims::unpark`], of one owner in one file.
+    /// Ends the parking of one owner in one file, like [`Claims::unpark`].
     pub fn unpark_owner(&self, file: FileId, owner: &Owner) {
         self.unpark_in(file, |o| o == owner);
     }
@@ -135,7 +135,8 @@ impl Claims {
         self.deliver(effects);
     }
 
-    /// Enters a client among the parked, and now and then removes those that have nothing, which nobody is charged for.
+    /// Enters a client among the parked, and now and then removes those that have nothing, which
+    /// nobody is charged for.
     fn enter_parked(&self, client: &Client) {
         let all = {
             let mut parked = self.parked.lock();
@@ -168,7 +169,8 @@ impl Claims {
         }
     }
 
-    /// Removes what a parked holder has in a file. No request waits for that, see the module's head.
+    /// Removes what a parked holder has in a file. No request waits for that, see the module's
+    /// head.
     pub(super) fn drop_parked(
         &self,
         shard: &mut Shard,
@@ -184,7 +186,8 @@ impl Claims {
         self.leave(shard, file, holder);
     }
 
-    /// Does `attempt`, and again after room was made, as long as it reports that it found no memory.
+    /// Does `attempt`, and again after room was made, as long as it reports that it found no
+    /// memory.
     pub(super) fn with_room<T>(
         &self,
         address: IpAddr,
@@ -202,13 +205,15 @@ impl Claims {
         }
     }
 
-    /// Returns true if an address has so much that its share of the budget may be why it gets no more.
+    /// Returns true if an address has so much that its share of the budget may be why it gets no
+    /// more.
     pub fn share_used_up(&self, address: IpAddr) -> bool {
         self.ledger.share_used_up(address)
     }
 
-    /// Asks for what is not needed, and drops what the client has that was parked longest: one at the address, whose part
-    /// may be used up, or, if that is not the cause, any. False if there is none.
+    /// Asks for what is not needed, and drops what the client has that was parked longest: one at
+    /// the address, whose part may be used up, or, if that is not the cause, any. False if there is
+    /// none.
     fn make_room(&self, address: IpAddr) -> bool {
         if !self.recalled.swap(true, Ordering::Relaxed) {
             self.deliver(Effects {

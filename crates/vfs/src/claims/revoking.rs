@@ -1,4 +1,4 @@
-//! What ends claims although their holders answer: their volume is gone, or has become something else.
+//! Revocation of claims whose holders answer: their volume is gone, or has become something else.
 
 use super::types::{Caching, Notice};
 use super::{Claims, Effects};
@@ -6,9 +6,10 @@ use crate::handle::FileId;
 use weir_base::VolumeId;
 
 impl Claims {
-    /// Ends all that clients have in the files of a volume, and what they wait for there: it was deleted, or what is in it is no
-    /// longer what they opened. Each holder's service is notified ([`Notice::Lost`]). Costs a pass over all files with claims,
-    /// a part of them under a lock at a time.
+    /// Ends all that clients have in the files of a volume, and what they wait for there: it was
+    /// deleted, or what is in it is no longer what they opened. Each holder's service is notified
+    /// ([`Notice::Lost`]). Costs a pass over all files with claims, a part of them under a lock at
+    /// a time.
     pub fn revoke(&self, volume: VolumeId) {
         for file in self.files_of(volume) {
             self.in_shard(file, |shard, effects| {
@@ -32,7 +33,8 @@ impl Claims {
         }
     }
 
-    /// Ends all that clients cache of a volume: its content was replaced without their being asked. Opens and ranges stay.
+    /// Ends all that clients cache of a volume: its content was replaced without their being asked.
+    /// Opens and ranges stay.
     pub fn revoke_caches(&self, volume: VolumeId) {
         for file in self.files_of(volume) {
             self.in_shard(file, |shard, effects| self.end_caches(shard, file, effects));

@@ -1,8 +1,9 @@
 //! Which claims conflict, between all protocols, in tables.
 //!
-//! **Opens.** Two opens of different owners conflict if one uses what the other denies. The third mode is deletion: an
-//! SMB open that does not share it keeps others from opening for deletion, and NFS from unlinking on volumes of NTFS or
-//! mixed style; on UNIX style NFS ignores it (ONTAP, "file locking between protocols").
+//! **Opens.** Two opens of different owners conflict if one uses what the other denies. The third
+//! mode is deletion: an SMB open that does not share it keeps others from opening for deletion, and
+//! NFS from unlinking on volumes of NTFS or mixed style; on UNIX style NFS ignores it (ONTAP, "file
+//! locking between protocols").
 //!
 //! **Reads and writes** against what another holds:
 //!
@@ -13,30 +14,33 @@
 //! | SMB read | the open was tested | stopped | – | stopped if exclusive |
 //! | SMB write | the open was tested | stopped | stopped, by one's own as well | stopped |
 //!
-//! NFS's locks are advisory: they bind no NFS read or write, but SMB, which knows no advisory locks, is bound by them.
-//! SMB's exclusive ranges stop NFS writes. NFSv4 under an open of its own was tested against denials at OPEN.
+//! NFS's locks are advisory: they bind no NFS read or write, but SMB, which knows no advisory
+//! locks, is bound by them. SMB's exclusive ranges stop NFS writes. NFSv4 under an open of its own
+//! was tested against denials at OPEN.
 //!
-//! **Ranges against ranges** of other owners: they conflict if one is exclusive, whatever protocol either is of. Among
-//! an owner's own: advisory ones replace each other (fcntl); mandatory ones stack, and a new exclusive one conflicts with
-//! every one of its own open's, while a shared one may be put over its own exclusive one (MS-FSA 2.1.4.10).
+//! **Ranges against ranges** of other owners: they conflict if one is exclusive, whatever protocol
+//! either is of. Among an owner's own: advisory ones replace each other (fcntl); mandatory ones
+//! stack, and a new exclusive one conflicts with every one of its own open's, while a shared one
+//! may be put over its own exclusive one (MS-FSA 2.1.4.10).
 //!
-//! **Caching** is taken away by what others do ([`Event::takes`]): a *lease* (SMB) loses the bits concerned, a
-//! *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing or one that denies reading, since
-//! its holder opens and locks without asking: that of a read delegation for reading alone, beside which others may deny
-//! writing (RFC 8881 §10.4). Caching is granted beside an open by the same rule: as far as that open would leave it.
+//! **Caching** is taken away by what others do ([`Event::takes`]): a *lease* (SMB) loses the bits
+//! concerned, a *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing
+//! or one that denies reading, since its holder opens and locks without asking: that of a read
+//! delegation for reading alone, beside which others may deny writing (RFC 8881 §10.4). Caching is
+//! granted beside an open by the same rule: as far as that open would leave it.
 
 use super::types::{Caching, Modes};
 
-/// As what caching was granted.
+/// Kind of a grant of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Each bit by itself (SMB lease, directory lease).
     Lease,
-    /// As a whole (NFSv4 delegation).
+    /// All bits as a whole (NFSv4 delegation).
     Delegation,
 }
 
-/// Which protocols may ignore SMB's state in the namespace of a volume (its security style).
+/// Security style of a volume: the protocols that may ignore SMB's state in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// NFS ignores denials of deletion.
@@ -45,7 +49,7 @@ pub enum Style {
     Ntfs,
 }
 
-/// What a client does to a file, as far as others' caches of it are concerned.
+/// Act of a client on a file, as far as others' caches of it are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Opens it for reading or deletion, or denies others to write it.
@@ -73,7 +77,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// What an open is, if it concerns others' caches: one for attributes alone does not.
+    /// Returns the event that an open is, if it concerns others' caches: one for attributes alone
+    /// does not.
     pub fn of_open(access: Modes, deny: Modes, overwrite: bool) -> Option<Event> {
         if overwrite {
             return Some(Event::Overwrite);
@@ -113,8 +118,8 @@ impl Event {
 }
 
 impl Kind {
-    /// What is left of `caching` without `taken`. Without R there is no lease (MS-SMB2 2.2.13.2.8), and a delegation that
-    /// loses something is returned.
+    /// Returns `caching` without `taken`. Without R there is no lease (MS-SMB2 §2.2.13.2.8), and a
+    /// delegation that loses something is returned.
     pub fn left(self, caching: Caching, taken: Caching) -> Caching {
         let rest = caching & !taken;
         match self {
@@ -124,8 +129,9 @@ impl Kind {
         }
     }
 
-    /// Whether a holder of `caching` must answer a break before others go on: one that may have unsent data or
-    /// closes, and one that opens without asking. Data that was only read is discarded at once.
+    /// Returns true if a holder of `caching` must answer a break before others go on: one that may
+    /// have unsent data or closes, and one that opens without asking. Data that was only read is
+    /// discarded at once.
     pub fn must_answer(self, caching: Caching) -> bool {
         self == Kind::Delegation || caching.any(Caching::WRITE | Caching::HANDLE)
     }

@@ -271,13 +271,14 @@ fn reservations_exclude_what_they_deny() {
     assert_eq!(t.totals(), NOTHING);
 }
 
-/// What a client can do to make the table work: none of it may cost more than a multiple of the logarithm.
+/// Checks that nothing a client can do makes the table work more than a multiple of the logarithm.
 #[test]
 fn the_work_of_a_call_is_bounded() {
     let t = table();
     let f = file(1);
     let n = 40_000u32;
-    // Other owners' shared locks, all over each other; another owner's exclusive ones behind them; and ours.
+    // Other owners' shared locks, all over each other; another owner's exclusive ones behind them;
+    // and ours.
     for i in 0..n {
         ask(&t, f, lock(i, 0, 1 << 20, false), false);
         ask(&t, f, lock(n, (1 << 20) + 2 * u64::from(i), 1, true), false);
@@ -341,7 +342,8 @@ fn a_crowd_that_waits_for_one_byte_costs_a_pass() {
 #[test]
 fn the_search_for_deadlocks_ends() {
     let t = table();
-    // Owners of many addresses hold a byte each and wait for all of them, in two files: everyone may wait for everyone.
+    // Owners of many addresses hold a byte each and wait for all of them, in two files: everyone
+    // may wait for everyone.
     let many = |n: u32, owner: u32| Owner {
         client: client((n % 16) as u8),
         ..self::owner(owner)
@@ -794,8 +796,8 @@ fn threads_share_opens_caches_and_parking() {
     assert!(t.graph.lock().is_empty());
 }
 
-/// Only another client that uses the file, or denies a use, is in the way of one that is to have it alone; not one that is away, nor one
-/// whose close is under way.
+/// Only another client that uses the file, or denies a use, is in the way of one that is to have it
+/// alone; not one that is away, nor one whose close is under way.
 #[test]
 fn a_file_is_had_alone_when_no_other_client_uses_it() {
     let t = table();

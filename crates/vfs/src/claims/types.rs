@@ -9,8 +9,8 @@ use std::ops::{BitAnd, BitOr, Not};
 use std::sync::{Arc, OnceLock};
 use weir_base::{Ino, Time};
 
-/// Which service a client belongs to, and so where its notices go (see [`super::Claims::attach`]). The table attaches no
-/// other meaning to the number.
+/// Service that a client belongs to, and so receiver of its notices (see
+/// [`super::Claims::attach`]). The table attaches no other meaning to the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceId(pub u8);
 
@@ -24,21 +24,21 @@ impl ServiceId {
 pub struct Client {
     /// The service that knows it.
     pub service: ServiceId,
-    /// The address that its memory is charged to: where its requests come from; for a protocol whose sessions span
-    /// several addresses, the one at which the client introduced itself.
+    /// The address that its memory is charged to: where its requests come from; for a protocol
+    /// whose sessions span several addresses, the one at which the client introduced itself.
     pub address: IpAddr,
-    /// What distinguishes it from others of its service at the address.
+    /// Name that distinguishes it from others of its service at the address.
     pub name: Arc<[u8]>,
 }
 
-/// Which process, open file, open owner or lease key of a client.
+/// Process, open file, open owner or lease key of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
     /// The process with this number.
     Process(u32),
     /// An open owner, file id or lease key ([`Who::key`]).
     Key(u64, u64),
-    /// What the client distinguishes by these bytes.
+    /// Bytes by which the client distinguishes it.
     Opaque(Arc<[u8]>),
 }
 
@@ -54,9 +54,9 @@ impl Who {
 pub struct Owner {
     /// The client on whose behalf the owner acts.
     pub client: Client,
-    /// Which of the client's processes or opens it is.
+    /// The client's process or open.
     pub who: Who,
-    /// What the protocol shows others of the owner; takes no part in equality.
+    /// Bytes by which the protocol shows others the owner; they take no part in equality.
     pub shown: Arc<[u8]>,
 }
 
@@ -94,8 +94,8 @@ impl Hash for Owner {
     }
 }
 
-/// Bytes `start` to `last`, both included. `last` of `u64::MAX` means: to the
-/// end of the file wherever it moves. An empty range (SMB) stands between two bytes: `last` is then `start - 1`.
+/// Bytes `start` to `last`, both included. `last` of `u64::MAX` means: to the end of the file
+/// wherever it moves. An empty range (SMB) stands between two bytes: `last` is then `start - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte, counted from the start of the file.
@@ -152,12 +152,12 @@ impl Range {
         }
     }
 
-    /// Whether it has no byte.
+    /// Returns true if it has no byte.
     pub fn is_empty(&self) -> bool {
         self.last < self.start
     }
 
-    /// Whether they have a byte in common, or one is empty and lies within the other.
+    /// Returns true if they have a byte in common, or one is empty and lies within the other.
     pub(super) fn overlaps(&self, other: &Range) -> bool {
         *self != Range::NOWHERE
             && *other != Range::NOWHERE
@@ -172,7 +172,7 @@ impl Range {
         }
     }
 
-    /// What is left of it outside of `cut`, which overlaps it.
+    /// Returns what is left of it outside of `cut`, which overlaps it.
     pub(super) fn without(self, cut: &Range) -> impl Iterator<Item = Range> + use<> {
         let before = (self.start < cut.start).then(|| Range {
             start: self.start,
@@ -195,7 +195,7 @@ pub struct Lock {
     pub range: Range,
     /// Exclusive (write) or shared (read).
     pub exclusive: bool,
-    /// Whether it binds reads and writes: SMB's do. Advisory ones follow fcntl(2).
+    /// True if it binds reads and writes: SMB's do. Advisory ones follow fcntl(2).
     pub mandatory: bool,
 }
 
@@ -205,12 +205,12 @@ macro_rules! flags {
             /// The empty set.
             pub const NONE: $name = $name(0);
 
-            /// Whether all of `other` are in it.
+            /// Returns true if all of `other` are in it.
             pub const fn has(self, other: $name) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether any of `other` is in it.
+            /// Returns true if any of `other` is in it.
             pub const fn any(self, other: $name) -> bool {
                 self.0 & other.0 != 0
             }
@@ -220,7 +220,7 @@ macro_rules! flags {
                 $name(self.0 | other.0)
             }
 
-            /// Whether nothing is in it.
+            /// Returns true if nothing is in it.
             pub const fn is_none(self) -> bool {
                 self.0 == 0
             }
@@ -249,7 +249,7 @@ macro_rules! flags {
     };
 }
 
-/// What an open uses, or denies to others.
+/// Modes that an open uses, or denies to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modes(pub(super) u8);
 
@@ -266,14 +266,14 @@ impl Modes {
 
 flags!(Modes);
 
-/// What a holder may cache: R of reads, W of writes, H of opens and closes.
+/// Caching that a holder is granted: R of reads, W of writes, H of opens and closes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caching(pub(super) u8);
 
 impl Caching {
-    /// What was read is good until a break.
+    /// Read caching: data that was read is good until a break.
     pub const READ: Caching = Caching(1);
-    /// What was written need not be sent before a break.
+    /// Write caching: data that was written need not be sent before a break.
     pub const WRITE: Caching = Caching(2);
     /// A close need not be sent before a break.
     pub const HANDLE: Caching = Caching(4);
@@ -285,24 +285,26 @@ impl Caching {
 
 flags!(Caching);
 
-/// What an open is to be.
+/// Open that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenRequest<'a> {
-    /// The owner that opens. An owner has one open of a file; its second replaces the first (upgrade, downgrade).
+    /// The owner that opens. An owner has one open of a file; its second replaces the first
+    /// (upgrade, downgrade).
     pub owner: &'a Owner,
     /// The grant of the same client under this key, which the open does not break.
     pub key: &'a Who,
     /// The modes that it uses.
     pub access: Modes,
-    /// What it denies to others.
+    /// The modes that it denies to others.
     pub deny: Modes,
-    /// Whether its denial also stops reads and writes that come without an open. NLM's SHARE does not.
+    /// True if its denial also stops reads and writes that come without an open. NLM's SHARE does
+    /// not.
     pub enforced: bool,
-    /// It cuts the file.
+    /// True if it cuts the file.
     pub overwrite: bool,
 }
 
-/// What became of an open.
+/// Outcome of an open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// The owner has the open now.
@@ -311,7 +313,8 @@ pub enum Opened {
     Denied,
     /// The file goes with its last close.
     DeletePending,
-    /// A holder of cached state must answer a break first, or the file is being removed: look the name up and ask again then.
+    /// A holder of cached state must answer a break first, or the file is being removed: look the
+    /// name up and ask again then.
     Breaking(Ticket),
     /// The budget or the client's part of it is used up.
     Full,
@@ -324,12 +327,13 @@ pub struct Removal {
     pub dir: Ino,
     /// The name in it.
     pub name: Arc<[u8]>,
-    /// It goes with the close of the open that marked the file, and other opens go on with a file without it (MS-FSCC §2.4.12,
-    /// FILE_DISPOSITION_POSIX_SEMANTICS); if not, with the last close.
+    /// True if the name goes with the close of the open that marked the file, and other opens go on
+    /// with a file without it (MS-FSCC §2.4.12, FILE_DISPOSITION_POSIX_SEMANTICS); if false, with
+    /// the last close.
     pub alone: bool,
 }
 
-/// What became of a mark for deletion.
+/// Outcome of a mark for deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     /// The mark is set.
@@ -340,14 +344,14 @@ pub enum Marked {
     Full,
 }
 
-/// What became of a request for a lock.
+/// Outcome of a request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is held now.
+    /// The lock is held now.
     Granted,
     /// Another owner's lock is in the way.
     Denied(Lock),
-    /// In the way as well, but the request is queued.
+    /// Another owner's lock is in the way as well, but the request is queued.
     Queued,
     /// A holder of cached state must answer a break first: ask again then.
     Breaking(Ticket),
@@ -357,16 +361,17 @@ pub enum Verdict {
     Full,
 }
 
-/// Whether an operation may go ahead as far as others' claims are concerned.
+/// Answer of the table to an operation: as far as others' claims are concerned, it may go ahead or
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It may go ahead.
+    /// The operation may go ahead.
     Free,
     /// No: another's open denies it.
     Denied,
     /// No: another's byte range does.
     Locked,
-    /// When this break was answered: ask again then.
+    /// A break must be answered first: ask again then.
     Breaking(Ticket),
 }
 
@@ -375,8 +380,9 @@ pub enum Passage {
 pub enum Actor<'a> {
     /// Nobody with claims: NFSv3.
     Stateless,
-    /// Nobody with an open, but a client that may have a grant: changes of names and attributes of NFSv4, and its special
-    /// stateids. Bound as [`Actor::Stateless`] is, but for the client's own grant.
+    /// Nobody with an open, but a client that may have a grant: changes of names and attributes of
+    /// NFSv4, and its special stateids. Bound as [`Actor::Stateless`] is, but for the client's own
+    /// grant.
     Client {
         /// The client under the key of its grant.
         owner: &'a Owner,
@@ -394,7 +400,8 @@ pub enum Actor<'a> {
         owner: &'a Owner,
         /// The key of its lease.
         key: &'a Who,
-        /// The holder of the client's lease on the directory, which its own changes of entries do not break (ParentLeaseKey).
+        /// The holder of the client's lease on the directory, which its own changes of entries do
+        /// not break (ParentLeaseKey).
         parent: Option<&'a Owner>,
     },
 }
@@ -433,7 +440,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Whether it acts without an open.
+    /// Returns true if it acts without an open.
     pub(crate) fn is_stateless(self) -> bool {
         self.owner().is_none()
     }
@@ -452,13 +459,14 @@ pub struct Grant {
     pub lock: Lock,
 }
 
-/// A break that is under way. Resolves when its holder has answered, given up or lost what it had. Or a removal: then it resolves when the
-/// name is gone. Or clients that may claim again: then it resolves when one of them has finished.
+/// A break that is under way. Resolves when its holder has answered, given up or lost what it had.
+/// Or a removal: then it resolves when the name is gone. Or clients that may claim again: then it
+/// resolves when one of them has finished.
 #[derive(Clone)]
 pub struct Ticket(pub(crate) Arc<Signal<()>>);
 
 impl Ticket {
-    /// Whether it is over.
+    /// Returns true if it is over.
     pub fn is_over(&self) -> bool {
         self.0.get().is_some()
     }
@@ -483,16 +491,16 @@ impl PartialEq for Ticket {
 
 impl Eq for Ticket {}
 
-/// What a holder of a write cache says of its file (CB_GETATTR, RFC 8881 §20.1).
+/// Attributes of a file as the holder of a write cache states them (CB_GETATTR, RFC 8881 §20.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HolderAttr {
     /// Size in bytes with what it has not sent yet.
     pub size: u64,
     /// The change counter, as the protocol counts changes at the holder.
     pub change: u64,
-    /// When the file was last read at the holder, if it keeps that time.
+    /// Time at which the file was last read at the holder, if it keeps that time.
     pub accessed: Option<Time>,
-    /// When it was last written there, likewise.
+    /// Time at which it was last written there, if the holder keeps that time.
     pub modified: Option<Time>,
 }
 
@@ -504,12 +512,14 @@ pub struct Question {
 }
 
 impl Question {
-    /// What waits for the answer; over as well when the holder has given up its cache, or lost it.
+    /// Returns the ticket for the answer. It is over as well when the holder has given up its
+    /// cache, or lost it.
     pub fn ticket(&self) -> Ticket {
         self.ticket.clone()
     }
 
-    /// The answer; `None` once it is over: the holder caches nothing any more, and the file's own attributes hold.
+    /// The answer; `None` once it is over: the holder caches nothing any more, and the file's own
+    /// attributes hold.
     pub fn answer(&self) -> Option<HolderAttr> {
         self.answer.get().copied()
     }
@@ -526,11 +536,11 @@ pub enum Notice {
         file: FileId,
         /// The holder of the cached state.
         owner: Owner,
-        /// As what it was granted.
+        /// Kind of the grant.
         kind: Kind,
-        /// What it may go on caching.
+        /// Caching that it may keep.
         to: Caching,
-        /// Whether it must answer ([`super::Claims::acknowledge`]).
+        /// True if it must answer ([`super::Claims::acknowledge`]).
         answer: bool,
     },
     /// The holder of a write cache is asked for the file's attributes ([`super::Claims::reply`]).
@@ -547,23 +557,25 @@ pub enum Notice {
         /// The holder that was too late.
         owner: Owner,
     },
-    /// The holder was parked and conflicted with a request, or its memory was needed: it has nothing in the file any more.
+    /// The holder was parked and conflicted with a request, or its memory was needed: it has
+    /// nothing in the file any more.
     Dropped {
         /// The file in which the claims were dropped.
         file: FileId,
         /// The holder that was parked.
         owner: Owner,
     },
-    /// The file's volume was deleted or is something else now: the holder has nothing in the file any more, and what it waited
-    /// for there it does not get. (NFS4ERR_ADMIN_REVOKED, STATUS_FILE_FORCED_CLOSED.)
+    /// The file's volume was deleted or is something else now: the holder has nothing in the file
+    /// any more, and what it waited for there it does not get. (NFS4ERR_ADMIN_REVOKED,
+    /// STATUS_FILE_FORCED_CLOSED.)
     Lost {
         /// The file whose volume is gone or changed.
         file: FileId,
         /// The holder that lost its claims.
         owner: Owner,
     },
-    /// The last open of a file was closed that the owner's open marked for deletion: the name is to be removed, and that
-    /// reported ([`super::Claims::deleted`]).
+    /// The last open of a file was closed that the owner's open marked for deletion: the name is to
+    /// be removed, and that reported ([`super::Claims::deleted`]).
     Delete {
         /// The file, which has no open any more.
         file: FileId,
@@ -576,14 +588,14 @@ pub enum Notice {
     Recall,
 }
 
-/// Where a service takes its notices. Called while no lock of the table is held, on whatever thread caused the notice:
-/// it must not block, and the table may be called from within.
+/// Receiver of a service's notices. It is called while no lock of the table is held, on whatever
+/// thread caused the notice. It must not block, and may call the table.
 pub trait Sink: Send + Sync {
     /// Takes one notice; see [`Sink`] for what it may do.
     fn notify(&self, notice: Notice);
 }
 
-/// What the table holds.
+/// Numbers of claims in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Byte ranges and opens.

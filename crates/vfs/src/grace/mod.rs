@@ -1,23 +1,27 @@
-//! Which clients had claims when the server stopped, and the time in which only they may claim them again.
+//! Which clients had claims when the server stopped, and the time in which only they may claim them
+//! again.
 //!
-//! Claims live in memory; a restart loses them. A client that had some learns of the restart (SM_NOTIFY, an unknown
-//! session) and claims them again. Until it has had the time, nobody else may be granted what could conflict, or a lock
-//! that a client believes to have would be given to another. So:
+//! Claims live in memory; a restart loses them. A client that had some learns of the restart
+//! (SM_NOTIFY, an unknown session) and claims them again. Until it has had the time, nobody else
+//! may be granted what could conflict, or a lock that a client believes to have would be given to
+//! another. So:
 //!
-//! - Before a client gets its first claim it is *recorded* durably; its reply waits for that ([`Records`]).
+//! - Before a client gets its first claim it is *recorded* durably; its reply waits for that
+//!   ([`Records`]).
 //! - At a start, the recorded clients are *expected*. Without any there is no grace period.
-//! - A record says what kinds of claims the client may have, and in which volumes ([`Bound`]). During the period, what could
-//!   conflict with one of a client that has not finished is refused ([`Refused::Grace`]) or waits; everything else goes on
-//!   (RFC 8881 §8.4.2.1). Claims of before are granted to expected clients, of the kinds that are recorded.
-//!   Afterwards nothing can be claimed again ([`Refused::NoGrace`]): others may have had it meanwhile.
-//! - The period ends after [`GRACE`], or as soon as every expected client has reported that it has finished
-//!   ([`Grace::finished`]; NFSv4's RECLAIM_COMPLETE, RFC 8881 §18.51). A host of NLM cannot report that, so with one of them
-//!   expected the period runs to its end.
-//! - A client that lost claims to a conflict is removed from the records at that moment: after a restart its reclaims
-//!   would overrule the client that has them now (RFC 8881 §8.4.3).
+//! - A record says what kinds of claims the client may have, and in which volumes ([`Bound`]).
+//!   During the period, what could conflict with one of a client that has not finished is refused
+//!   ([`Refused::Grace`]) or waits; everything else goes on (RFC 8881 §8.4.2.1). Claims of before
+//!   are granted to expected clients, of the kinds that are recorded. Afterwards nothing can be
+//!   claimed again ([`Refused::NoGrace`]): others may have had it meanwhile.
+//! - The period ends after [`GRACE`], or as soon as every expected client has reported that it has
+//!   finished ([`Grace::finished`]; NFSv4's RECLAIM_COMPLETE, RFC 8881 §18.51). A host of NLM
+//!   cannot report that, so with one of them expected the period runs to its end.
+//! - A client that lost claims to a conflict is removed from the records at that moment: after a
+//!   restart its reclaims would overrule the client that has them now (RFC 8881 §8.4.3).
 //!
-//! - When it is over ([`Grace::settle`]), and not before, the engine may delete files that were open without a name
-//!   ([`Records::end_grace`]).
+//! - When it is over ([`Grace::settle`]), and not before, the engine may delete files that were
+//!   open without a name ([`Records::end_grace`]).
 //!
 //! One period holds for all protocols, since their claims conflict with each other.
 
@@ -40,13 +44,13 @@ const _: () = assert!(
     "a client may use all of its lease"
 );
 
-/// On whose behalf claims of before the restart are made again, as far as a protocol can identify it: a client id's owner,
-/// the address of NLM hosts.
+/// On whose behalf claims of before the restart are made again, as far as a protocol can identify
+/// it: a client id's owner, the address of NLM hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claimant {
     /// The service that knows it.
     pub service: ServiceId,
-    /// What distinguishes it there.
+    /// Name that distinguishes it there.
     pub name: Arc<[u8]>,
 }
 
@@ -68,7 +72,8 @@ pub struct Kinds(u8);
 impl Kinds {
     /// No claim.
     pub const NONE: Kinds = Kinds(0);
-    /// Binds others' reads: denials of reading, exclusive mandatory ranges, caches of unsent writes.
+    /// Binds others' reads: denials of reading, exclusive mandatory ranges, caches of unsent
+    /// writes.
     pub const READS: Kinds = Kinds(1);
     /// Binds others' writes and changes of names: denials of writing, mandatory ranges, any cache.
     pub const WRITES: Kinds = Kinds(2);
@@ -175,7 +180,8 @@ struct State {
     expected: HashMap<Claimant, Expected>,
     /// Those that have not finished.
     unfinished: usize,
-    /// Of them, those that may have had something of a kind in a volume, by the bit of the volume.
+    /// Numbers of unfinished clients that may have had something of a kind in a volume, by the bit
+    /// of the volume.
     binding: [[usize; 64]; Kinds::COUNT],
     /// Set when less is bound than was when it was made.
     fewer: Arc<Signal<()>>,
@@ -216,7 +222,7 @@ impl State {
     }
 }
 
-/// See the module's head.
+/// Grace period after a start (see the module's head).
 #[derive(Default)]
 pub struct Grace {
     /// The period's end on the monotonic clock in nanoseconds; 0: none.
@@ -227,8 +233,8 @@ pub struct Grace {
 }
 
 impl Grace {
-    /// Begins a period for these clients, beside those that are expected already, all of which may have had anything. To be
-    /// called before anyone is served.
+    /// Begins a period for these clients, beside those that are expected already, all of which may
+    /// have had anything. To be called before anyone is served.
     pub fn begin(
         &self,
         expected: impl IntoIterator<Item = Claimant>,
@@ -239,7 +245,8 @@ impl Grace {
         self.begin_bound(expected, now, period);
     }
 
-    /// As [`Grace::begin`], of clients of which it is known what they may have had.
+    /// Begins a period like [`Grace::begin`], for clients of which it is known what they may have
+    /// had.
     pub fn begin_bound(
         &self,
         expected: impl IntoIterator<Item = (Claimant, Bound)>,
@@ -270,7 +277,7 @@ impl Grace {
         }
     }
 
-    /// Whether the period runs.
+    /// Returns true if the period runs.
     pub fn runs(&self, now: Duration) -> bool {
         now.as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
@@ -290,7 +297,7 @@ impl Grace {
             .then(|| Ticket(Arc::clone(&state.fewer)))
     }
 
-    /// Has what `state` says be so.
+    /// Puts the bits that `state` comes to into the words that operations read.
     fn bind(&self, state: &mut State) {
         let bound = state.bound();
         let words = self.bound.iter().zip(bound.0);

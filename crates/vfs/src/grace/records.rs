@@ -1,13 +1,14 @@
-//! What is recorded of clients over restarts, in the aggregate.
+//! Records of clients that survive restarts, in the aggregate.
 //!
-//! A record is a few bytes that only its service understands, with a number. The engine logs it as it logs any change, in
-//! the current batch: no flush of its own, no file, no thread. A service that depends on a record waits for its LSN
-//! before it replies or calls. Checkpoints carry the records, and they move with the aggregate to another node.
+//! A record is a few bytes that only its service understands, with a number. The engine logs it as
+//! it logs any change, in the current batch: no flush of its own, no file, no thread. A service
+//! that depends on a record waits for its LSN before it replies or calls. Checkpoints carry the
+//! records, and they move with the aggregate to another node.
 //!
-//! **Which aggregate.** A client's record is in every aggregate in whose volumes it has claims, and in no other: the
-//! server that serves these volumes next finds all clients that may claim something in them, and has a grace period for
-//! no others. A service that takes a claim in a volume therefore uses the records of that volume's aggregate. A node has
-//! one today.
+//! **Which aggregate.** A client's record is in every aggregate in whose volumes it has claims, and
+//! in no other: the server that serves these volumes next finds all clients that may claim
+//! something in them, and has a grace period for no others. A service that takes a claim in a
+//! volume therefore uses the records of that volume's aggregate. A node has one today.
 
 use crate::claims::ServiceId;
 use parking_lot::Mutex;
@@ -17,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::Lsn;
 use weir_volume::{self as volume, ClientRecords, Engine, FsError};
 
-/// The number of a record: its service in the highest byte, then a number that is not used again in this start.
+/// The number of a record: its service in the highest byte, then a number that is not used again in
+/// this start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(u64);
 
@@ -67,8 +69,8 @@ impl Records {
         RecordId(u64::from(service.0) << SERVICE | next)
     }
 
-    /// Makes a record of 1 to [`MAX_CLIENT`](weir_volume::MAX_CLIENT) bytes. A claim that needs it must not be acknowledged before the LSN is
-    /// durable.
+    /// Makes a record of 1 to [`MAX_CLIENT`](weir_volume::MAX_CLIENT) bytes. A claim that needs it
+    /// must not be acknowledged before the LSN is durable.
     ///
     /// # Errors
     /// `NoSpace`: there are too many; `Invalid`: the length; `ReadOnly`; a wait for room in the log.
@@ -85,8 +87,8 @@ impl Records {
         self.set(id, Some(record))
     }
 
-    /// Removes a record. A client that gains something at the cost of this one must not learn of it before the LSN is
-    /// durable.
+    /// Removes a record. A client that gains something at the cost of this one must not learn of it
+    /// before the LSN is durable.
     ///
     /// # Errors
     /// `ReadOnly`; a wait for room in the log.
@@ -102,7 +104,8 @@ impl Records {
         Ok(lsn)
     }
 
-    /// Changes (`None`: removes) a record when there is room in the log; for callers that need not know when.
+    /// Changes (`None`: removes) a record when there is room in the log; for callers that need not
+    /// know when.
     pub fn change_some_time(&self, id: RecordId, record: Option<&[u8]>) {
         let mut late = self.late.lock();
         late.insert(id, record.map(Box::from));
@@ -143,7 +146,7 @@ impl Records {
         Ok(id)
     }
 
-    /// Whether a change is durable.
+    /// Returns true if a change is durable.
     pub fn is_durable(&self, lsn: Lsn) -> bool {
         lsn <= self.kept.durable()
     }
@@ -153,12 +156,13 @@ impl Records {
         self.kept.settled(lsn).await
     }
 
-    /// Where to wait for what a change was refused for.
+    /// Returns the records at which to wait for what a change was refused for.
     pub(crate) fn kept(&self) -> &ClientRecords {
         &self.kept
     }
 
-    /// The grace period is over: files that are open no more and have no name may go. Costs a load when it was over already.
+    /// The grace period is over: files that are open no more and have no name may go. Costs a load
+    /// when it was over already.
     pub fn end_grace(&self) {
         self.kept.end_grace();
     }

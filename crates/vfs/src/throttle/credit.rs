@@ -1,14 +1,16 @@
 //! The byte credit: how much of what clients send may wait for its limits in memory.
 //!
-//! A request that waits has been taken off its socket, so that the requests behind it, which may be for other volumes,
-//! can be served. That costs memory, which is bounded twice: for each client, so that one cannot take the room of the
-//! others, and in all. A client that has used up its credit is not read from until it holds clearly less ([`low`]: a
-//! connection that is woken at the first byte released sleeps again at the next). What all hold together pauses only those
-//! that hold something; a client whose requests never wait is not made to wait for others'.
+//! A request that waits has been taken off its socket, so that the requests behind it, which may be
+//! for other volumes, can be served. That costs memory, which is bounded twice: for each client, so
+//! that one cannot take the room of the others, and in all. A client that has used up its credit is
+//! not read from until it holds clearly less ([`low`]: a connection that is woken at the first byte
+//! released sleeps again at the next). What all hold together pauses only those that hold
+//! something; a client whose requests never wait is not made to wait for others'.
 //!
-//! A large request takes its credit before it is read; what is begun with credit is read to its end whatever has been used
-//! up since, because only whole requests can be served and give credit back. A request that came whole with others in
-//! one read is there already and is accounted as it is; reading stops with the one that used the credit up.
+//! A large request takes its credit before it is read; what is begun with credit is read to its end
+//! whatever has been used up since, because only whole requests can be served and give credit back.
+//! A request that came whole with others in one read is there already and is accounted as it is;
+//! reading stops with the one that used the credit up.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,7 +27,7 @@ const LARGEST: usize = weir_base::limits::MAX_IO + (8 << 10);
 /// Locks over which clients are spread.
 const SHARDS: usize = 16;
 
-/// What may be held.
+/// Limits of the bytes that requests may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditLimits {
     /// Bytes for all clients together.
@@ -35,8 +37,8 @@ pub struct CreditLimits {
 }
 
 impl CreditLimits {
-    /// The credit out of a budget of `network` bytes for everything that connections hold (see [`net`]); but a client can
-    /// always have a request of the largest size waiting.
+    /// The credit out of a budget of `network` bytes for everything that connections hold (see
+    /// [`net`]); but a client can always have a request of the largest size waiting.
     pub fn of_budget(network: usize) -> CreditLimits {
         let parts = |count| network / net::PARTS * count;
         CreditLimits {
@@ -51,22 +53,23 @@ impl CreditLimits {
 #[derive(Default)]
 struct Client {
     held: usize,
-    /// Of these, what belongs to requests that are being run: see [`HeldBytes::lend`].
+    /// Bytes of these that belong to requests that are being run: see [`HeldBytes::lend`].
     lent: usize,
     paused: Vec<Waker>,
 }
 
 type Shard = HashMap<IpAddr, Client>;
 
-/// What is held now.
+/// Bytes that requests hold now, and clients that wait.
 pub(super) struct Credit {
     limits: CreditLimits,
     held: AtomicUsize,
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// What is held when it is worth reading on: less than three quarters of a limit, and room for a request of the largest
-/// size, so that a refused connection is refused above this mark and woken when it is passed.
+/// Returns the number of bytes held below which it is worth reading on: less than three quarters of
+/// a limit, and room for a request of the largest size. So a refused connection is refused above
+/// this mark and woken when it is passed.
 fn low(limit: usize) -> usize {
     // Saturates: nothing may be held beside a request of the largest size.
     limit.saturating_sub((limit / 4).max(LARGEST))
@@ -118,7 +121,8 @@ impl Credit {
         }
     }
 
-    /// Whether more may be read from `client`. If not, the task of `cx` is woken when it is worth asking again.
+    /// Returns true if more may be read from `client`. If not, the task of `cx` is woken when it is
+    /// worth asking again.
     pub(super) fn poll(&self, client: IpAddr, cx: &Context<'_>) -> bool {
         if self.held() == 0 {
             return true;
@@ -134,9 +138,10 @@ impl Credit {
         !used_up
     }
 
-    /// Holds `bytes` for a request that is still to come, if there is room for them. Unlike what is there already and has
-    /// to be put somewhere, it can be left where it is, so all that is held in all counts for every client. If there is
-    /// no room, the task of `cx` is woken when it is worth asking again.
+    /// Holds `bytes` for a request that is still to come, if there is room for them. Unlike what is
+    /// there already and has to be put somewhere, it can be left where it is, so all that is held
+    /// in all counts for every client. If there is no room, the task of `cx` is woken when it is
+    /// worth asking again.
     pub(super) fn poll_hold(
         self: &Arc<Self>,
         client: IpAddr,
@@ -222,9 +227,9 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Lends the bytes to the first request that holds some for the same client, until the result is dropped: a request
-    /// that was read with credit is run, and if it has to wait, its credit passes to it and never counts twice nor, in
-    /// between, as another request's room.
+    /// Lends the bytes to the first request that holds some for the same client, until the result
+    /// is dropped: a request that was read with credit is run, and if it has to wait, its credit
+    /// passes to it and never counts twice nor, in between, as another request's room.
     pub fn lend(self) -> LentBytes {
         if let Some(own) = self.credit.shard(self.client).lock().get_mut(&self.client) {
             own.lent += self.bytes;

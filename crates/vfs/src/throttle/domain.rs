@@ -11,7 +11,7 @@ use weir_base::limits::net::MAX_LIMITED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
 
-/// How long a client keeps its place without sending anything.
+/// Time for which a client keeps its place without sending anything, in nanoseconds: a minute.
 const CLIENT_REST: Nanos = 60_000_000_000;
 
 /// A volume's clients, sorted.
@@ -35,7 +35,7 @@ pub(super) struct State {
     free: Vec<usize>,
     /// The time at which some shard will poll this pool; [`Nanos::MAX`] for never.
     pub(super) armed: Nanos,
-    /// What is charged ahead. None while anything waits.
+    /// Leases: requests that are charged ahead. None while anything waits.
     pub(super) leases: Vec<Lease>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Domain {
     state: Mutex<State>,
 }
 
-/// What came out of releasing: to be woken when no lock is held.
+/// Wakers of the tasks that may go on: to be woken when no lock is held.
 pub(super) type Woken = smallvec::SmallVec<[Waker; 16]>;
 
 impl Domain {
@@ -84,8 +84,9 @@ impl State {
         }
     }
 
-    /// If some shard has to poll this pool earlier than scheduled: when, and for which connection. Released on another
-    /// event loop than its own, it would wake that one too.
+    /// Returns the time at which some shard has to poll this pool, and for which connection, if it
+    /// is earlier than scheduled. Released on another event loop than its own, the connection would
+    /// wake that one too.
     pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
         // Saturates: times.
         let next = self.shaper.next_release()?.max(now.saturating_add(gap));
@@ -157,7 +158,8 @@ impl State {
         }
     }
 
-    /// The leaf of a client of a volume, made if need be. `None` if the volume is not at that place any more.
+    /// The leaf of a client of a volume, made if need be. `None` if the volume is not at that place
+    /// any more.
     pub(super) fn leaf(
         &mut self,
         at: usize,
@@ -221,7 +223,8 @@ impl State {
         }
     }
 
-    /// Forgets clients that have rested long enough for it to make no difference, and what their threads leased.
+    /// Forgets clients that have rested long enough for it to make no difference, and what their
+    /// threads leased.
     pub(super) fn tidy(&mut self, now: Nanos) {
         self.end_leases(now);
         for volume in self.volumes.iter_mut().flatten() {
@@ -238,7 +241,7 @@ impl State {
         }
     }
 
-    /// What a volume's clients have had.
+    /// Returns the usage of a volume's clients.
     pub(super) fn clients(&self, at: usize) -> Vec<(ClientKey, Usage)> {
         let Some(Some(volume)) = self.volumes.get(at) else {
             return Vec::new();

@@ -1,5 +1,6 @@
-//! A request that waits for its limits: the future that its connection polls, and the slot that represents it in its
-//! pool's tree. The request itself, with its payload, belongs to the connection that polls; the tree holds some words.
+//! A request that waits for its limits: the future that its connection polls, and the slot that
+//! represents it in its pool's tree. The request itself, with its payload, belongs to the
+//! connection that polls; the tree holds some words.
 
 use super::domain::Domain;
 use super::{Charge, Request, Throttle};
@@ -15,7 +16,8 @@ enum State {
     Waiting(Option<Waker>),
     /// Released by the tree, and charged.
     Granted(Charge),
-    /// Taken out of the tree without having been released: its volume was moved or removed, or its connection ended.
+    /// Taken out of the tree without having been released: its volume was moved or removed, or its
+    /// connection ended.
     Evicted,
 }
 
@@ -55,9 +57,9 @@ impl Slot {
     }
 }
 
-/// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any more). Dropping it
-/// takes the request out of its queue, with all others of its connection: requests are dropped because the connection
-/// is over.
+/// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any
+/// more). Dropping it takes the request out of its queue, with all others of its connection:
+/// requests are dropped because the connection is over.
 pub struct Throttled {
     throttle: Arc<Throttle>,
     domain: Arc<Domain>,

@@ -1,25 +1,30 @@
 //! Requests of one kind are charged many at a time while no limit binds.
 //!
-//! **Problem.** A request that nothing holds back still takes its pool's lock and moves the meters of its path, which costs
-//! some tenths of a microsecond and makes event loops meet: an eighth of the operations a second that a machine serves from
-//! memory. Shares of a limit for each event loop would spare that and strand what they do not use.
+//! **Problem.** A request that nothing holds back still takes its pool's lock and moves the meters
+//! of its path, which costs some tenths of a microsecond and makes event loops meet: an eighth of
+//! the operations a second that a machine serves from memory. Shares of a limit for each event loop
+//! would spare that and strand what they do not use.
 //!
-//! **Algorithm.** With the second request in succession that goes the same way, a thread takes a *lease* of as many
-//! requests as [`LENGTHS`] says, and those that follow are let through by counting down, from batch to batch, each by one
-//! atomic operation on a word that other threads rarely access. It is done only while nothing waits in the pool and all
-//! limits of the path would still not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is
+//! **Algorithm.** With the second request in succession that goes the same way, a thread takes a
+//! *lease* of as many requests as [`LENGTHS`] says, and those that follow are let through by
+//! counting down, from batch to batch, each by one atomic operation on a word that other threads
+//! rarely access. It is done only while nothing waits in the pool and all limits of the path would
+//! still not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is
 //! charged as one.
 //!
-//! What is leased holds nobody back and is never stranded: a thread that finds a limit that binds first takes back what is
-//! left of all leases of the pool ([`State::end_leases`]), by setting their words to zero, and so does a change of a
-//! limit. A limit that binds is held as exactly as ever.
+//! A lease holds nobody back and is never stranded: a thread that finds a limit that binds
+//! first takes back what is left of all leases of the pool ([`State::end_leases`]), by setting
+//! their words to zero, and so does a change of a limit. A limit that binds is held as exactly as
+//! ever.
 //!
-//! Nor does it let more through in any stretch of time: until a lease is accounted for, all that is left of it counts for
-//! everybody else as though it came in that moment. A lease ends after [`LIFE`], and what came of it is charged as though it came
-//! at its end, before anything else is charged ([`State::end_expired`]).
+//! Nor does it let more through in any stretch of time: until a lease is accounted for, all that is
+//! left of it counts for everybody else as though it came in that moment. A lease ends after
+//! [`LIFE`], and what came of it is charged as though it came at its end, before anything else is
+//! charged ([`State::end_expired`]).
 //!
-//! What is known of a way, its entry in the table, is kept with it; a new table has another number. A thread has one way
-//! and one lease. A reader of sums first counts what came of leases ([`State::count_leases`]).
+//! A way keeps its entry in the table; a new table has another number.
+//! A thread has one way and one lease. A reader of sums first counts what came of leases
+//! ([`State::count_leases`]).
 
 use super::domain::State;
 use super::{Charge, Entry, Request, Throttle, Throttled};
@@ -30,15 +35,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::{VolumeId, less};
 use weir_qos::{Direction, Nanos, NodeId};
 
-/// Requests of a lease: more than a busy event loop lets through in its life, or where there is no room for them fewer, down
-/// to as many as many clients have under way on a connection. To end a lease and begin the next means moving the pool's
-/// lines of memory from the last processor that did so, and costs as much as some tens of requests from a lease.
+/// Requests of a lease: more than a busy event loop lets through in its life, or where there is no
+/// room for them fewer, down to as many as many clients have under way on a connection. To end a
+/// lease and begin the next means moving the pool's lines of memory from the last processor that
+/// did so, and costs as much as some tens of requests from a lease.
 const LENGTHS: [u64; 3] = [256, 64, 16];
-/// How long a lease is good for: a twentieth of the burst of a limit, and the time in which a busy event loop lets some
-/// hundred requests through.
+/// Life of a lease, in nanoseconds: a twentieth of the burst of a limit, and the time in which a
+/// busy event loop lets some hundred requests through.
 const LIFE: Nanos = 500_000;
 
-/// What is left of a lease: requests in the upper bits, and their bytes in these.
+/// Bits of a lease's word for the bytes that are left; its upper bits are the requests.
 const BYTES_BITS: u32 = 48;
 
 /// The word of a lease, which its thread counts down and any thread may set to zero.
@@ -73,7 +79,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// What has come since it was counted last, if this is left.
+    /// Returns the requests and bytes that have come since it was counted last, if `left` is left.
     fn came(&mut self, left: (u64, u64)) -> (u64, u64) {
         let came = (
             less(self.open.0, left.0, "requests of a lease"),
@@ -85,7 +91,8 @@ impl Lease {
 }
 
 impl State {
-    /// Lets a request through and others that are likely to follow, if it can be. `word` has no other lease.
+    /// Lets a request through and others that are likely to follow, if it can be. `word` has no
+    /// other lease.
     fn lease(&mut self, charge: &Charge, word: &Arc<Word>, now: Nanos) -> bool {
         let (node, direction) = (charge.node, charge.direction);
         let all = LENGTHS.into_iter().find_map(|requests| {
@@ -127,7 +134,8 @@ impl State {
         }
     }
 
-    /// Ends all leases; whether there were any. To be done before anything comes to wait, and before limits change.
+    /// Ends all leases; whether there were any. To be done before anything comes to wait, and
+    /// before limits change.
     pub(super) fn end_leases(&mut self, now: Nanos) -> bool {
         let any = !self.leases.is_empty();
         while let Some(lease) = self.leases.pop() {
@@ -157,7 +165,7 @@ impl State {
     }
 }
 
-/// Where requests go that can be charged together.
+/// Destination of requests that can be charged together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
     /// The throttle's number, and that of its table.
@@ -167,11 +175,11 @@ struct Way {
     direction: Direction,
 }
 
-/// Where a thread's last request went.
+/// Destination of a thread's last request.
 pub(super) struct Last {
     way: Way,
     pub(super) entry: Arc<Entry>,
-    /// When that request was made.
+    /// Time of that request.
     at: Nanos,
     /// Made with the first lease.
     word: Option<Arc<Word>>,
@@ -236,7 +244,8 @@ impl Throttle {
         })
     }
 
-    /// Lets a request through, or holds it, that no lease lets through. What it was charged, if anything limits it.
+    /// Lets a request through, or holds it, that no lease lets through. What it was charged, if
+    /// anything limits it.
     #[inline(never)]
     pub(super) fn gate_alone(
         self: &Arc<Self>,

@@ -1,22 +1,24 @@
 //! An event loop's timing wheel: which pools have something to release, by when.
 //!
-//! A shard's entries are made by whichever thread finds that a pool's next release is earlier than what it is scheduled
-//! for, and are handed out by the one event loop that the shard belongs to. The lock is therefore all but uncontended.
+//! A shard's entries are made by whichever thread finds that a pool's next release is earlier than
+//! what it is scheduled for, and are handed out by the one event loop that the shard belongs to.
+//! The lock is therefore all but uncontended.
 
 use super::domain::Domain;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use weir_qos::{Nanos, Wheel};
 
-/// What calls [`super::Throttle::expire`] in time.
+/// Timer that calls [`super::Throttle::expire`] in time.
 pub trait Alarm: Send + Sync {
-    /// Has the shard's `expire` called at `at` or soon after, in place of what was set before.
+    /// Arranges that the shard's `expire` is called at `at` or soon after, in place of what was set
+    /// before.
     fn set(&self, at: Nanos);
 }
 
 struct Timers {
     wheel: Wheel<Arc<Domain>>,
-    /// What the alarm is set to; [`Nanos::MAX`] for nothing.
+    /// Time to which the alarm is set; [`Nanos::MAX`] for none.
     armed: Nanos,
 }
 
@@ -64,7 +66,8 @@ impl LoopShard {
         self.arm(&mut timers);
     }
 
-    /// What is due at `now`. The alarm is set anew by what is scheduled next, or by [`LoopShard::rearm`].
+    /// Takes the pools that are due at `now`. The alarm is set anew by what is scheduled next, or
+    /// by [`LoopShard::rearm`].
     pub(super) fn take_due(&self, now: Nanos, due: &mut Vec<Arc<Domain>>) {
         let mut timers = self.timers.lock();
         timers.armed = Nanos::MAX;
@@ -76,7 +79,7 @@ impl LoopShard {
         self.arm(&mut self.timers.lock());
     }
 
-    /// When the shard is to be polled next.
+    /// Returns the time at which the shard is to be polled next.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         self.timers.lock().wheel.next_expiry()
     }

@@ -1,30 +1,35 @@
 //! Limits in force: the one place where requests of every protocol are held back.
 //!
-//! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ and WRITE are
-//! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no limit delays, and which
-//! takes a bounded part of limits on operations ([`Throttle::charge_metadata`]).
+//! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ
+//! and WRITE are charged; what only concerns names, attributes, locks and COMMIT is a class of its
+//! own, which no limit delays, and which takes a bounded part of limits on operations
+//! ([`Throttle::charge_metadata`]).
 //!
-//! **Clients.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its address. How many
-//! connections it opens changes nothing: they take turns within what the client gets. Memory for what waits is counted by
-//! address ([`CreditLimits`]), since it is taken before anything is known of a request.
+//! **Clients.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its
+//! address. How many connections it opens changes nothing: they take turns within what the client
+//! gets. Memory for what waits is counted by address ([`CreditLimits`]), since it is taken before
+//! anything is known of a request.
 //!
-//! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share nothing. A core that has
-//! a request for a limited volume locks its pool, charges and goes on. Splitting a limit into shares for
-//! each core would need no lock, but a share is either too large, and then tokens lie idle on a core that has no use for
-//! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
-//! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
-//! often the lock is taken while it binds; while none does, requests are charged many at a time ([`lease`]).
-//! A tree without limits is never asked: a volume without limits costs one relaxed load when nothing at all is
-//! limited, and a look-up in an immutable table otherwise.
+//! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share
+//! nothing. A core that has a request for a limited volume locks its pool, charges and goes on.
+//! Splitting a limit into shares for each core would need no lock, but a share is either too large,
+//! and then tokens lie idle on a core that has no use for them while requests wait on another, or
+//! so small that cores meet as often as at the lock; and the order among clients and volumes, which
+//! is what fairness is, would have to be agreed on in any case. A pool's own limit caps how often
+//! the lock is taken while it binds; while none does, requests are charged many at a time
+//! ([`lease`]). A tree without limits is never asked: a volume without limits costs one relaxed
+//! load when nothing at all is limited, and a look-up in an immutable table otherwise.
 //!
-//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection serves other requests, and polls it when
-//! it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases take place
-//! whenever a request enters the pool or is refunded, and by the timing wheel of some event loop ([`Throttle::expire`]):
-//! that of the connection whose turn is likely to be next, as far as is known when it is set. A timer that comes late costs
-//! no throughput, since meters make good what is late by less than their burst.
+//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection serves other
+//! requests, and polls it when it was released. What is held in memory meanwhile is bounded by the
+//! byte credit ([`CreditLimits`]). Releases take place whenever a request enters the pool or is
+//! refunded, and by the timing wheel of some event loop ([`Throttle::expire`]): that of the
+//! connection whose turn is likely to be next, as far as is known when it is set. A timer that
+//! comes late costs no throughput, since meters make good what is late by less than their burst.
 //!
-//! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
-//! what did acts at once: raised limits release what they allow before `change` returns.
+//! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not
+//! change keeps its meters; what did acts at once: raised limits release what they allow before
+//! `change` returns.
 
 mod credit;
 mod domain;
@@ -60,8 +65,9 @@ use weir_qos::{
     Change, Direction, Limits, Metadata, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan,
 };
 
-/// The least time, in nanoseconds, between two polls of one pool by a shard. A poll costs some microseconds and is
-/// worth more the more it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
+/// The least time, in nanoseconds, between two polls of one pool by a shard. A poll costs some
+/// microseconds and is worth more the more it releases; a quarter of a millisecond is a fortieth of
+/// the burst that makes lateness good.
 const PACE: Nanos = 250_000;
 
 /// Counts throttles, from 1.
@@ -76,13 +82,13 @@ pub struct Request {
     pub client: ClientKey,
     /// The number of its connection.
     pub flow: u64,
-    /// Whether it reads or writes.
+    /// Direction: it reads or writes.
     pub direction: Direction,
     /// Bytes of data that it is to move.
     pub bytes: u64,
 }
 
-/// What a request was charged, for giving it back.
+/// Charge of a request, for giving it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     volume: VolumeId,
@@ -97,9 +103,10 @@ struct Entry {
     domain: Arc<Domain>,
     /// Index in the domain's volumes.
     slot: usize,
-    /// Whether anything on the path limits.
+    /// True if anything on the path limits.
     limited: bool,
-    /// Whether anything on the path limits the operations of both ways together, which metadata takes a part of.
+    /// True if anything on the path limits the operations of both ways together, which metadata
+    /// takes a part of.
     counts_metadata: bool,
     plan: VolumePlan,
 }
@@ -112,12 +119,13 @@ struct Pool {
 /// The limits in force, and the requests that wait for them.
 pub struct Throttle {
     clock: Arc<dyn Clock>,
-    /// Whether any volume is limited at all.
+    /// True if any volume is limited at all.
     active: AtomicBool,
     table: ArcSwap<Table>,
-    /// Counts tables: changed after the table, so that a thread that knows a number has seen its table.
+    /// Counts tables: changed after the table, so that a thread that knows a number has seen its
+    /// table.
     version: AtomicU64,
-    /// What no other of the process has.
+    /// Number that no other throttle of the process has.
     number: u64,
     /// Held while a plan is applied.
     applying: Mutex<()>,
@@ -146,7 +154,7 @@ impl Throttle {
         nanos(&*self.clock)
     }
 
-    /// Whether any volume is limited at all.
+    /// Returns true if any volume is limited at all.
     fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
@@ -156,8 +164,8 @@ impl Throttle {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Lets a request through, with what it was charged put into `charge` if anything limits it. `now` may be a little old,
-    /// and spares reading the clock.
+    /// Lets a request through, with what it was charged put into `charge` if anything limits it.
+    /// `now` may be a little old, and spares reading the clock.
     ///
     /// # Errors
     /// The request has to wait.
@@ -181,7 +189,8 @@ impl Throttle {
         table.volume(volume).filter(|entry| entry.limited).cloned()
     }
 
-    /// Charges a request, and if others are `likely` to follow, them with it; or enters it among those that wait.
+    /// Charges a request, and if others are `likely` to follow, them with it; or enters it among
+    /// those that wait.
     fn pass(
         self: &Arc<Self>,
         last: &mut Last,
@@ -235,8 +244,8 @@ impl Throttle {
         gate
     }
 
-    /// Charges an operation on metadata, which does not wait, with what it takes from data. `now` as for
-    /// [`Throttle::gate`].
+    /// Charges an operation on metadata, which does not wait, with what it takes from data. `now`
+    /// as for [`Throttle::gate`].
     pub fn charge_metadata(
         &self,
         volume: VolumeId,
@@ -265,7 +274,8 @@ impl Throttle {
             .get(usize::try_from(flow).unwrap_or(0) % self.shards.len().max(1))
     }
 
-    /// Refunds the part of a charge that was not moved: a READ that came out short, a request that failed.
+    /// Refunds the part of a charge that was not moved: a READ that came out short, a request that
+    /// failed.
     #[inline]
     pub fn refund(&self, charge: &Charge, moved: u64) {
         let unused = less(charge.bytes, moved, "bytes that were charged");
@@ -348,7 +358,7 @@ impl Throttle {
         own.rearm();
     }
 
-    /// When [`Throttle::expire`] will next have something to do on a shard.
+    /// Returns the time at which [`Throttle::expire`] will next have something to do on a shard.
     pub fn next_expiry(&self, shard: usize) -> Option<Nanos> {
         self.shards.get(shard)?.next_expiry()
     }
@@ -367,13 +377,15 @@ impl Throttle {
         self.credit.hold(client.to_canonical(), bytes)
     }
 
-    /// Whether more may be read from `client`. If not, the task of `cx` will be woken when it is worth asking again.
+    /// Returns true if more may be read from `client`. If not, the task of `cx` will be woken when
+    /// it is worth asking again.
     pub fn poll_credit(&self, client: IpAddr, cx: &Context<'_>) -> bool {
         self.credit.poll(client.to_canonical(), cx)
     }
 
-    /// Accounts `bytes` of memory to a request for `volume` that is about to be read, if there is credit for it and the
-    /// volume is limited. If there is not, the task of `cx` will be woken when it is worth asking again.
+    /// Accounts `bytes` of memory to a request for `volume` that is about to be read, if there is
+    /// credit for it and the volume is limited. If there is not, the task of `cx` will be woken
+    /// when it is worth asking again.
     pub fn poll_begin(
         &self,
         volume: VolumeId,
@@ -408,8 +420,8 @@ impl Throttle {
 
     /// Puts in force what is different from what is. `false` if it leads to something older.
     ///
-    /// Costs what the change does, however many volumes there are. A pool that begins or ceases to be limited is a
-    /// change of its volumes.
+    /// Costs what the change does, however many volumes there are. A pool that begins or ceases to
+    /// be limited is a change of its volumes.
     pub fn change(&self, change: &Change) -> bool {
         let _one_at_a_time = self.applying.lock();
         let old = self.table.load_full();
@@ -465,7 +477,8 @@ impl Throttle {
         self.table.store(Arc::clone(&table));
         self.version.fetch_add(1, Ordering::Release);
         self.active.store(limited > 0, Ordering::Relaxed);
-        // What waits in a place that is no more finds its new one by being admitted again, by now under the new table.
+        // What waits in a place that is no more finds its new one by being admitted again, by now
+        // under the new table.
         let mut woken = Woken::new();
         for (id, is) in &volumes {
             let Some(was) = old.volumes.get(*id) else {
@@ -488,7 +501,7 @@ impl Throttle {
     }
 }
 
-/// What is to be different in the next table.
+/// Next table, as far as it is different from the last.
 struct Next<'t> {
     old: &'t Table,
     now: Nanos,

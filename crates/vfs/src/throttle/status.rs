@@ -1,4 +1,4 @@
-//! What limits do now, for users to see.
+//! State of the limits now, for users to see.
 
 use super::{Entry, Pool, Throttle};
 use crate::session::ClientKey;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Bound, Limit, Limits, Nanos, Usage};
 
-/// How long ago a limit held requests back at most that is said to bind: a second, in nanoseconds.
+/// Maximum time since a limit held requests back for which it is said to bind: a second, in
+/// nanoseconds.
 const OF_LATE: Nanos = 1_000_000_000;
 
-/// Where a limit stands.
+/// Level of the tree at which a limit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// The pool's, which its volumes share.
     Pool,
     /// The volume's, which its clients share.
     Volume,
-    /// That of each client.
+    /// The limit of each client.
     Client,
 }
 
@@ -39,7 +40,7 @@ impl Level {
 pub struct Binding {
     /// The level at which it is set.
     pub level: Level,
-    /// Which of the level's limits it is.
+    /// The limit among the level's limits.
     pub limit: Limit,
 }
 
@@ -48,11 +49,11 @@ pub struct Binding {
 pub struct PoolStatus {
     /// The pool's id in the plan.
     pub id: u64,
-    /// As its users call it.
+    /// Name that its users give it.
     pub name: Arc<str>,
     /// The limits in force.
     pub limits: Limits,
-    /// Where they come from.
+    /// Origin of the limits.
     pub source: Arc<str>,
     /// Sums since the pool came under limits.
     pub usage: Usage,
@@ -65,15 +66,15 @@ pub struct PoolStatus {
 pub struct VolumeStatus {
     /// The engine's number of the volume.
     pub volume: VolumeId,
-    /// As its users call it.
+    /// Name that its users give it.
     pub name: Arc<str>,
     /// The pool's id in the plan.
     pub pool: u64,
-    /// In force for the volume.
+    /// The limits in force for the volume.
     pub limits: Limits,
-    /// In force for each client.
+    /// The limits in force for each client.
     pub client_limits: Limits,
-    /// Where they come from.
+    /// Origin of the limits.
     pub source: Arc<str>,
     /// Sums since the volume came under limits.
     pub usage: Usage,
@@ -125,7 +126,8 @@ impl Throttle {
         all
     }
 
-    /// Visits all volumes that the plan names, one after the other and in no order: there may be very many.
+    /// Visits all volumes that the plan names, one after the other and in no order: there may be
+    /// very many.
     pub fn each_volume(&self, with_clients: bool, visit: &mut dyn FnMut(VolumeStatus)) {
         let table = self.table.load_full();
         for (number, entry) in table.volumes.iter() {
@@ -133,7 +135,7 @@ impl Throttle {
         }
     }
 
-    /// What limits a volume now; `None` if the plan does not name it.
+    /// Returns the limits of a volume and their state now; `None` if the plan does not name it.
     pub fn status(&self, volume: VolumeId) -> Option<VolumeStatus> {
         let table = self.table.load();
         let entry = table.volume(volume)?;
@@ -162,7 +164,7 @@ impl Throttle {
         all
     }
 
-    /// What a plan's number was last applied.
+    /// Returns the number of the plan that was applied last.
     pub fn generation(&self) -> u64 {
         self.table.load().generation
     }

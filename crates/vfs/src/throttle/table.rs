@@ -1,9 +1,9 @@
-//! What is in force, as an immutable value that is replaced by another one.
+//! Table of the limits in force, an immutable value that is replaced by another one.
 //!
-//! It is read by every request and changed by every change of the configuration, among very many volumes. So it is two
-//! levels deep: entries are dealt to [`PARTS`] sorted parts by their number, and a new table shares the parts that did
-//! not change. A change copies the parts' list and one part, some two hundred pointers of ten thousand; a look-up is a
-//! binary search of one part.
+//! It is read by every request and changed by every change of the configuration, among very many
+//! volumes. So it is two levels deep: entries are dealt to [`PARTS`] sorted parts by their number,
+//! and a new table shares the parts that did not change. A change copies the parts' list and one
+//! part, some two hundred pointers of ten thousand; a look-up is a binary search of one part.
 
 use super::{Entry, Pool};
 use std::collections::BTreeMap;
@@ -72,13 +72,13 @@ impl<V> Parts<V> {
     }
 }
 
-/// What is in force: replaced as a whole, read without a lock.
+/// Limits in force: replaced as a whole, read without a lock.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) generation: u64,
     pub(super) pools: Parts<Pool>,
     pub(super) volumes: Parts<Entry>,
-    /// How many of the volumes are limited.
+    /// Number of the volumes that are limited.
     pub(super) limited: usize,
 }
 
@@ -94,7 +94,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain map: what is put is found, what is taken is gone, and what no change names is shared.
+        /// Against a plain map: what is put is found, what is taken is gone, and what no change
+        /// names is shared.
         #[test]
         fn as_a_map(
             steps in prop::collection::vec(prop::collection::btree_map(0u64..700, any::<Option<u8>>(), 0..20), 1..20),

@@ -12,7 +12,7 @@ use weir_qos::Rate;
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
 
-/// What comes of a request.
+/// Result of a request.
 type Gate = Result<Option<Charge>, Box<Throttled>>;
 
 #[derive(Default)]
@@ -287,7 +287,8 @@ fn metadata_takes_a_part_of_operations_and_waits_for_nothing() {
     assert!(bed.poll(&mut held).is_none());
     bed.pass(SECOND / 50);
     assert!(matches!(bed.poll(&mut held), Some(Some(_))));
-    // A pool that was limited in bytes comes to be limited in operations too, with the volumes that it has.
+    // A pool that was limited in bytes comes to be limited in operations too, with the volumes that
+    // it has.
     let both = Limits {
         total: Rate {
             bytes: Some(MIB),
@@ -484,8 +485,8 @@ fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
     assert_eq!(due, [None; 2]);
 }
 
-/// Requests by one thread, leased as often as they can be, that take a limit's whole credit and more, beside those of
-/// another that ask each for itself.
+/// Requests by one thread, leased as often as they can be, that take a limit's whole credit and
+/// more, beside those of another that ask each for itself.
 #[test]
 fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     for every in [20_000, 150_000, 700_000] {
@@ -503,7 +504,8 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
         for leased in [0, 1, 2, 30, 70, 300] {
             bed.pass(SECOND);
             let passed = at_once(leased);
-            // The request that finds any credit is let through; a lease is charged as though it came at its end.
+            // The request that finds any credit is let through; a lease is charged as though it
+            // came at its end.
             assert!((190..=201).contains(&passed), "{passed} of {leased} leased");
         }
         bed.pass(SECOND);
@@ -524,8 +526,8 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     }
 }
 
-/// The requests that came under a lease have been drained by the time that went by since, and the unused rest belongs to no
-/// request: neither takes from a later burst, nor adds to it.
+/// The requests that came under a lease have been drained by the time that went by since, and the
+/// unused rest belongs to no request: neither takes from a later burst, nor adds to it.
 #[test]
 fn a_lease_of_long_ago_makes_no_difference() {
     for metadata in [0, 1] {
@@ -546,7 +548,8 @@ fn a_lease_of_long_ago_makes_no_difference() {
         }
         let gates: Vec<Gate> = (0..300).map(|_| bed.gate(1, 2, 4096)).collect();
         let passed = gates.iter().filter(|gate| gate.is_ok()).count();
-        // The request that finds any credit is let through; a lease is charged as though it came at its end.
+        // The request that finds any credit is let through; a lease is charged as though it came at
+        // its end.
         assert!((190..=201 - metadata).contains(&passed), "{passed}");
     }
 }
@@ -595,7 +598,8 @@ fn threads_that_lease_at_the_same_time_share_one_limit() {
     bed.nothing_left();
 }
 
-/// A volume at its limit is said to be held by it at every look, and a second after the last wait at none.
+/// A volume at its limit is said to be held by it at every look, and a second after the last wait
+/// at none.
 #[test]
 fn what_holds_requests_back_is_named_at_every_look() {
     // A request every 20 ms; the timer that releases it comes late now and then.

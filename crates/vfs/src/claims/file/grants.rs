@@ -1,9 +1,9 @@
 //! The caching grants of a file, and their breaks.
 //!
-//! They are sorted by what they are and allow, and by whether a break is under way. So an operation that takes a bit away
-//! finds its holders without passing the others, and a second operation finds the break that it must wait for at once:
-//! neither thousands of readers nor thousands of operations while they are broken cost more than one pass over those
-//! concerned.
+//! They are sorted by what they are and allow, and by whether a break is under way. So an operation
+//! that takes a bit away finds its holders without passing the others, and a second operation finds
+//! the break that it must wait for at once: neither thousands of readers nor thousands of
+//! operations while they are broken cost more than one pass over those concerned.
 
 use super::Holder;
 use super::tree::{HolderId, step};
@@ -20,7 +20,7 @@ pub(in crate::claims) struct Held {
     pub(in crate::claims) caching: Caching,
     /// To what it is being broken, and what waits for that.
     pub(in crate::claims) breaking: Option<(Caching, Ticket)>,
-    /// What it is asked.
+    /// Question that the holder was asked.
     pub(in crate::claims) asked: Option<Question>,
 }
 
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-/// See the module's head.
+/// Grants of caching in a file (see the module's head).
 #[derive(Default)]
 pub(in crate::claims) struct Grants {
     by_class: BTreeMap<(u8, HolderId), Held>,
@@ -68,8 +68,8 @@ impl Grants {
         held
     }
 
-    /// The grants that an event takes something from: those that are to be broken now, and a break under way that its
-    /// cause must wait for as well.
+    /// The grants that an event takes something from: those that are to be broken now, and a break
+    /// under way that its cause must wait for as well.
     pub(in crate::claims) fn hit(
         &self,
         exempt: Option<HolderId>,
@@ -108,7 +108,7 @@ impl Grants {
             .map(|(_, held)| held)
     }
 
-    /// Whether another holder has any of `caching`, or is to answer a break.
+    /// Returns true if another holder has any of `caching`, or is to answer a break.
     pub(in crate::claims) fn others_have(&self, me: Option<HolderId>, caching: Caching) -> bool {
         let classes = (0..=u8::MAX >> 3).filter(|class| {
             let breaking = class >> 4 != 0;

@@ -1,5 +1,5 @@
-//! The claims of one file: advisory locks and waiting requests here, what files seldom have in [`More`]. All of it is
-//! reached under the lock of the file's shard.
+//! The claims of one file: advisory locks and waiting requests here, what files seldom have in
+//! [`More`]. All of it is reached under the lock of the file's shard.
 
 pub(super) mod grants;
 pub(super) mod opens;
@@ -19,13 +19,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tree::{HolderId, Tree, step};
 use weir_base::invariant;
 
-/// Of one owner's locks so many are removed one by one; more of them in one pass over the file.
+/// Maximum number of one owner's locks that are removed one by one; more are removed in one pass
+/// over the file.
 const ONE_BY_ONE: usize = 64;
 /// Ranges of a parked holder that are compared with a request; with more it counts as in the way.
 const MANY: usize = 1024;
 
-/// An owner that has something in the file. Shared by the indexes of the file; the counts change under the shard's
-/// lock only.
+/// An owner that has something in the file. Shared by the indexes of the file; the counts change
+/// under the shard's lock only.
 pub(super) struct Holder {
     pub(super) owner: Owner,
     pub(super) id: HolderId,
@@ -95,7 +96,7 @@ pub(super) struct Waiter {
     pub(super) range: Range,
     pub(super) exclusive: bool,
     pub(super) mandatory: bool,
-    /// What the client wants shown of the owner in the grant of this request.
+    /// Bytes by which the client wants the owner shown in the grant of this request.
     pub(super) shown: Arc<[u8]>,
 }
 
@@ -120,7 +121,7 @@ impl Waiter {
     }
 }
 
-/// What few files have: it takes memory only there.
+/// Claims that few files have: they take memory only there.
 #[derive(Default)]
 pub(super) struct More {
     pub(super) opens: Opens,
@@ -128,7 +129,7 @@ pub(super) struct More {
     pub(super) grants: Grants,
     /// Holders that lose what they have here as soon as it conflicts with a request.
     pub(super) parked: BTreeMap<HolderId, Arc<Holder>>,
-    /// It goes with its last open.
+    /// Mark for deletion: the file goes with its last open.
     pub(super) doomed: Option<Box<Doomed>>,
 }
 
@@ -137,14 +138,14 @@ pub(super) struct Doomed {
     /// The owner whose open marked the file.
     pub(super) by: Owner,
     pub(super) removal: Removal,
-    /// It is opened no more; if not, it is marked when that open is closed.
+    /// True if it is opened no more; if false, it is marked when that open is closed.
     pub(super) pending: bool,
     /// The removal, once the service was notified: over when it is done or cannot be.
     pub(super) removing: Option<Ticket>,
 }
 
-/// What of a request `wanted` may be free when `freed` is: an empty one stands between two bytes, and was kept out by a
-/// lock that covered both.
+/// Returns the bytes at which a request `wanted` may be granted when `freed` is free. An empty
+/// range stands between two bytes, and was kept out by a lock that covered both.
 fn touched(freed: Range, wanted: Range) -> Range {
     match wanted.is_empty() {
         true => Range {
@@ -156,7 +157,7 @@ fn touched(freed: Range, wanted: Range) -> Range {
     }
 }
 
-/// What [`File::install`] changed in the file.
+/// Change that [`File::install`] made in the file.
 pub(super) struct Installed {
     /// Locks of the file more than before (or fewer).
     pub(super) added: i64,
@@ -164,18 +165,18 @@ pub(super) struct Installed {
     pub(super) weaker: bool,
 }
 
-/// See the module's head.
+/// Claims in a file (see the module's head).
 #[derive(Default)]
 pub(super) struct File {
     holders: HashSet<ByOwner>,
     next_holder: HolderId,
-    /// The same locks as in `tree`, by owner and first byte.
+    /// Locks of `tree`, by owner and first byte.
     own: BTreeMap<(HolderId, u64), Piece>,
     tree: Tree,
-    /// By number: in the order of arrival.
+    /// Queued requests by number: in the order of arrival.
     pub(super) waiting: BTreeMap<u64, Waiter>,
     more: Option<Box<More>>,
-    /// Whether the hints count it.
+    /// True if the hints count it.
     pub(super) hinted: bool,
 }
 
@@ -228,7 +229,8 @@ impl File {
         self.more.get_or_insert_default()
     }
 
-    /// Whether reads, writes or changes of names may be stopped here, or have to break caches.
+    /// Returns true if reads, writes or changes of names may be stopped here, or have to break
+    /// caches.
     pub(super) fn binds_others(&self) -> bool {
         self.more()
             .is_some_and(|m| m.opens.enforced() || !m.stacked.is_empty() || !m.grants.is_empty())
@@ -243,7 +245,7 @@ impl File {
         self.more().is_some_and(|m| m.parked.contains_key(&id))
     }
 
-    /// Whether it has byte ranges of any kind.
+    /// Returns true if it has byte ranges of any kind.
     pub(super) fn has_ranges(&self) -> bool {
         !self.own.is_empty() || self.more().is_some_and(|m| !m.stacked.is_empty())
     }
@@ -310,7 +312,7 @@ impl File {
         self.advisory(me, range, exclusive).or_else(stacked)
     }
 
-    /// What stops a write of NFS: exclusive mandatory ranges.
+    /// Returns the holder that stops a write of NFS: one of an exclusive mandatory range.
     pub(super) fn against_nfs_write(
         &self,
         me: Option<HolderId>,
@@ -320,7 +322,7 @@ impl File {
         found.map(|(holder, _)| holder)
     }
 
-    /// What stops a read or write of SMB: everybody's ranges.
+    /// Returns the holder that stops a read or write of SMB: one of any range.
     pub(super) fn against_smb_use(
         &self,
         me: Option<HolderId>,
@@ -332,7 +334,7 @@ impl File {
         found.map(|(holder, _)| holder)
     }
 
-    /// Whether anything is in the way of a request of `holder`.
+    /// Returns true if anything is in the way of the queued request.
     fn blocked(&self, w: &Waiter) -> bool {
         self.in_the_way(Some(w.holder.id), &w.range, w.exclusive, w.mandatory)
             .is_some()
@@ -356,15 +358,17 @@ impl File {
         out
     }
 
-    /// Whether a lock of `owner` is in the way of `want`, as far as a few comparisons show.
+    /// Returns true if a lock of `owner` is in the way of `want`, as far as a few comparisons show.
     pub(super) fn blocks(&self, owner: &Owner, want: &Lock) -> bool {
         step();
         let holder = self.holder(owner).filter(|_| *owner != want.owner);
-        // Pieces of either mode alternate at worst; the search for deadlocks is content with the first few.
+        // Pieces of either mode alternate at worst; the search for deadlocks is content with the
+        // first few.
         holder.is_some_and(|h| self.holds_up(h.id, want, 16) == Some(true))
     }
 
-    /// Whether a range of another holder is in the way of `want`; `None` if `most` comparisons do not show it.
+    /// Returns true if a range of the holder `id` is in the way of `want`; `None` if `most`
+    /// comparisons do not show it.
     fn holds_up(&self, id: HolderId, want: &Lock, most: usize) -> Option<bool> {
         let Range { start, last } = want.range;
         if want.range == Range::NOWHERE {
@@ -391,7 +395,7 @@ impl File {
             .map_or(Some(false), |m| m.stacked.holds_up(id, want, most))
     }
 
-    /// Of the parked holders, those whose ranges may be in the way of `want`.
+    /// Returns the parked holders whose ranges may be in the way of `want`.
     pub(super) fn parked_ranges(&self, want: &Lock) -> Vec<Arc<Holder>> {
         let Some(more) = self.more() else {
             return Vec::new();
@@ -401,14 +405,14 @@ impl File {
         all
     }
 
-    /// Whether a range of this holder may be in the way of a request that waits.
+    /// Returns true if a range of this holder may be in the way of a request that waits.
     pub(super) fn keeps_waiting(&self, holder: &Holder) -> bool {
         self.waiting.values().any(|w| {
             w.holder.id != holder.id && self.holds_up(holder.id, &w.lock(), MANY) != Some(false)
         })
     }
 
-    /// Whether `owner` holds all of `range` in at least this mode.
+    /// Returns true if the lock's owner holds all of its range in at least its mode.
     pub(super) fn holds(&self, lock: &Lock) -> bool {
         let Some(holder) = self.holder(&lock.owner) else {
             return false;
@@ -456,7 +460,8 @@ impl File {
     fn take(&mut self, holder: &Holder, starts: &[u64]) -> Vec<(Range, bool)> {
         let bulk = starts.len() > ONE_BY_ONE && starts.len() > self.own.len() / 16;
         if let (true, Some(&first), Some(&last)) = (bulk, starts.first(), starts.last()) {
-            // What is between the first and the last of them is among them, but for locks of another mode that touch.
+            // What is between the first and the last of them is among them, but for locks of
+            // another mode that touch.
             self.tree.retain(|n| {
                 n.owner != holder.id
                     || !(first..=last).contains(&n.start)
@@ -484,7 +489,7 @@ impl File {
         out
     }
 
-    /// Whether removing `range` makes two locks of one.
+    /// Returns true if removing `range` makes two locks of one.
     pub(super) fn splits(&self, holder: &Holder, range: Range) -> bool {
         let before = self
             .own
@@ -493,8 +498,8 @@ impl File {
         before.is_some_and(|(_, p)| p.last > range.last)
     }
 
-    /// Removes `range` from the owner's locks, splitting what reaches beyond. Returns by how many locks the file has more
-    /// than before (or fewer), and whether anything was removed.
+    /// Removes `range` from the owner's locks, splitting what reaches beyond. Returns by how many
+    /// locks the file has more than before (or fewer), and whether anything was removed.
     pub(super) fn cut(&mut self, holder: &Arc<Holder>, range: Range) -> (i64, bool) {
         let starts = self.own_in(holder.id, range, false);
         let gone = self.take(holder, &starts);
@@ -509,7 +514,8 @@ impl File {
         (added, any)
     }
 
-    /// Gives the owner a lock that does not conflict, in place of what it had in the range, joined with its neighbours.
+    /// Gives the owner a lock that does not conflict, in place of what it had in the range, joined
+    /// with its neighbours.
     pub(super) fn install(
         &mut self,
         holder: &Arc<Holder>,
@@ -580,11 +586,13 @@ impl File {
             .collect()
     }
 
-    /// Takes out, in the order of arrival, the queued requests that may go on now that `freed` was unlocked, and locks for
-    /// them. Each is passed to `granted` with its number and by how many locks the file has more than before.
+    /// Takes out, in the order of arrival, the queued requests that may go on now that `freed` was
+    /// unlocked, and locks for them. Each is passed to `granted` with its number and by how many
+    /// locks the file has more than before.
     ///
-    /// A request that does not overlap `freed` cannot have become free. As soon as a grant covers all of it, only requests
-    /// that are compatible with that grant are tried: a thousand requests for one byte cost one grant and a pass.
+    /// A request that does not overlap `freed` cannot have become free. As soon as a grant covers
+    /// all of it, only requests that are compatible with that grant are tried: a thousand requests
+    /// for one byte cost one grant and a pass.
     pub(super) fn wake(&mut self, mut freed: Range, granted: &mut dyn FnMut(u64, &Waiter, i64)) {
         let mut cover: Option<(HolderId, bool)> = None;
         let mut from = 0;
@@ -626,7 +634,8 @@ impl File {
         }
     }
 
-    /// Of the parked holders, those whose open excludes these modes; with `deny` `None`, those that stop such a use.
+    /// Returns the parked holders whose open excludes these modes; with `deny` `None`, those whose
+    /// open stops such a use.
     pub(super) fn parked_opens(&self, access: Modes, deny: Option<Modes>) -> Vec<Arc<Holder>> {
         self.more().map_or_else(Vec::new, |m| {
             let ids = m.parked.keys().copied();

@@ -1,5 +1,5 @@
-//! The opens of a file: the modes that each holder uses and denies to others, counted by mode so that a test costs the
-//! same however many there are.
+//! The opens of a file: the modes that each holder uses and denies to others, counted by mode so
+//! that a test costs the same however many there are.
 
 use super::Holder;
 use super::tree::HolderId;
@@ -37,12 +37,12 @@ impl Open {
         }
     }
 
-    /// Whether another owner's open conflicts with it.
+    /// Returns true if another owner's open with these modes conflicts with it.
     fn excludes(&self, access: Modes, deny: Modes) -> bool {
         self.deny.any(access) || self.access.any(deny)
     }
 
-    /// Whether it stops uses of others that come without an open.
+    /// Returns true if it stops uses of others that come without an open.
     fn stops(&self, access: Modes) -> bool {
         self.enforced && self.deny.any(access)
     }
@@ -89,7 +89,7 @@ impl Counts {
     }
 }
 
-/// Whether opens other than one's own count in any of `modes`.
+/// Returns true if opens other than one's own count in any of `modes`.
 fn clash(all: [u32; 3], own: [u32; 3], modes: Modes) -> bool {
     let others = all.iter().zip(own).map(|(all, own)| all - own);
     bits(modes)
@@ -98,7 +98,7 @@ fn clash(all: [u32; 3], own: [u32; 3], modes: Modes) -> bool {
         .any(|(bit, n)| *bit != 0 && n != 0)
 }
 
-/// See the module's head.
+/// Opens of a file (see the module's head).
 #[derive(Default)]
 pub(in crate::claims) struct Opens {
     by_holder: BTreeMap<HolderId, Open>,
@@ -137,13 +137,13 @@ impl Opens {
         (any(|counts| counts.access), any(|counts| counts.deny))
     }
 
-    /// Whether anything is denied to those without an open.
+    /// Returns true if anything is denied to those without an open.
     pub(in crate::claims) fn enforced(&self) -> bool {
         let any = |counts: &Counts| counts.enforced != [0; 3];
         any(&self.live) || any(&self.parked)
     }
 
-    /// What one's own open counts among the live or the parked ones.
+    /// Returns the counts of one's own open among the live or the parked ones.
     fn own(&self, me: Option<HolderId>, parked: bool) -> Counts {
         let own = me.and_then(|id| self.by_holder.get(&id));
         own.filter(|o| o.parked == parked)
@@ -157,7 +157,7 @@ impl Opens {
         }
     }
 
-    /// Whether a live (or parked) open of another owner excludes one with these modes.
+    /// Returns true if a live (or parked) open of another owner excludes one with these modes.
     pub(in crate::claims) fn excluded(
         &self,
         me: Option<HolderId>,
@@ -169,7 +169,7 @@ impl Opens {
         clash(all.access, own.access, deny) || clash(all.deny, own.deny, access)
     }
 
-    /// Whether a live (or parked) open stops uses without an open.
+    /// Returns true if a live (or parked) open stops uses without an open.
     pub(in crate::claims) fn stopped(
         &self,
         me: Option<HolderId>,
@@ -180,7 +180,8 @@ impl Opens {
         clash(self.counts(parked).enforced, own.enforced, access)
     }
 
-    /// Of `ids`, the holders whose open excludes these modes; with `deny` `None`, those that stop such a use.
+    /// Returns the holders among `ids` whose open excludes these modes; with `deny` `None`, those
+    /// whose open stops such a use.
     pub(in crate::claims) fn in_the_way<'a>(
         &'a self,
         ids: impl Iterator<Item = HolderId> + 'a,

@@ -1,8 +1,10 @@
-//! The mandatory byte ranges of a file (SMB): each stays as it was asked for, any number of one open's may lie upon each
-//! other, and one is removed only by naming it exactly (MS-FSA 2.1.5.8, 2.1.5.9).
+//! The mandatory byte ranges of a file (SMB): each stays as it was asked for, any number of one
+//! open's may lie upon each other, and one is removed only by naming it exactly (MS-FSA 2.1.5.8,
+//! 2.1.5.9).
 //!
-//! Shared and exclusive ones are in a tree each, since they are tested against different sets of owners: a write is
-//! stopped by everybody's shared ranges, one's own included, but not by one's own exclusive ones.
+//! Shared and exclusive ones are in a tree each, since they are tested against different sets of
+//! owners: a write is stopped by everybody's shared ranges, one's own included, but not by one's
+//! own exclusive ones.
 
 use super::Holder;
 use super::tree::{HolderId, Tree};
@@ -17,7 +19,7 @@ struct Piece {
     holder: Arc<Holder>,
 }
 
-/// See the module's head.
+/// Mandatory ranges of a file (see the module's head).
 #[derive(Default)]
 pub(in crate::claims) struct Stacked {
     shared: Tree,
@@ -55,7 +57,7 @@ impl Stacked {
         self.found(node.owner, node.start, node.number)
     }
 
-    /// What keeps an advisory lock out: others' ranges, if either is exclusive.
+    /// Returns a range that keeps an advisory lock out: another's, if either is exclusive.
     pub(in crate::claims) fn against_advisory(
         &self,
         me: Option<HolderId>,
@@ -69,8 +71,8 @@ impl Stacked {
         }
     }
 
-    /// What keeps a mandatory lock out: for an exclusive one every range, one's own too; for a shared one others'
-    /// exclusive ranges.
+    /// Returns a range that keeps a mandatory lock out: for an exclusive one any range, one's own
+    /// too; for a shared one another's exclusive range.
     pub(in crate::claims) fn against_mandatory(
         &self,
         me: Option<HolderId>,
@@ -85,7 +87,7 @@ impl Stacked {
         }
     }
 
-    /// What stops a read or write of SMB.
+    /// Returns a range that stops a read or write of SMB.
     pub(in crate::claims) fn against_use(
         &self,
         me: Option<HolderId>,
@@ -134,7 +136,8 @@ impl Stacked {
         Some(range)
     }
 
-    /// Removes one range of the holder that is exactly `range`, an exclusive one first; whether there was one.
+    /// Removes one range of the holder that is exactly `range`, an exclusive one first; whether
+    /// there was one.
     pub(in crate::claims) fn unlock(&mut self, id: HolderId, range: Range) -> bool {
         let at = (id, range.start, 0)..=(id, range.start, u64::MAX);
         let same = || {
@@ -153,7 +156,8 @@ impl Stacked {
         keys.iter().filter_map(|key| self.remove(*key)).count()
     }
 
-    /// Whether a range of another holder is in the way of `want`; `None` if `most` comparisons do not show it.
+    /// Returns true if a range of the holder `id` is in the way of `want`; `None` if `most`
+    /// comparisons do not show it.
     pub(in crate::claims) fn holds_up(
         &self,
         id: HolderId,

@@ -1,15 +1,17 @@
 //! An interval tree that finds conflicts in logarithmic time, however many locks overlap.
 //!
-//! A plain interval tree finds *an* overlapping interval quickly, but not one of *another* owner: thousands of shared
-//! locks may overlap the range without being in the way, and so may the caller's own. So each node stores of its
-//! subtree, for exclusive locks and for all, how far the locks reach ([`Reach`]): the last byte covered, the owner
-//! that covers it, and the last byte covered by any other owner. Whether an owner other than the caller reaches a
-//! byte is then one comparison.
+//! A plain interval tree finds *an* overlapping interval quickly, but not one of *another* owner:
+//! thousands of shared locks may overlap the range without being in the way, and so may the
+//! caller's own. So each node stores of its subtree, for exclusive locks and for all, how far the
+//! locks reach ([`Reach`]): the last byte covered, the owner that covers it, and the last byte
+//! covered by any other owner. Whether an owner other than the caller reaches a byte is then one
+//! comparison.
 //!
-//! Nodes are ordered by first byte, owner and a number: one owner's advisory locks of a file are disjoint and have number
-//! 0; mandatory ones stack, and are numbered. A subtree to
-//! the left of a node that begins in the range begins in the range as well, so if [`Reach`] says that it holds a conflict
-//! it does: the search goes down one path and never turns back. The tree is balanced by height (AVL).
+//! Nodes are ordered by first byte, owner and a number: one owner's advisory locks of a file are
+//! disjoint and have number 0; mandatory ones stack, and are numbered. A subtree to the left of a
+//! node that begins in the range begins in the range as well, so if [`Reach`] says that it holds a
+//! conflict it does: the search goes down one path and never turns back. The tree is balanced by
+//! height (AVL).
 
 use crate::claims::types::Range;
 use std::cmp::Ordering;
@@ -31,7 +33,7 @@ pub(in crate::claims) fn step() {
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
-/// How far the locks of a subtree reach.
+/// Last bytes that the locks of a subtree cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reach {
     /// Last byte that any lock covers; `owner` holds that lock.
@@ -85,7 +87,7 @@ impl Reach {
         }
     }
 
-    /// Whether a lock of another owner than `me` covers `byte` or one behind it.
+    /// Returns true if a lock of another owner than `me` covers `byte` or one behind it.
     fn beyond(&self, me: HolderId, byte: u64) -> bool {
         if self.owner == me {
             self.other_owner != NOBODY && self.other >= byte

@@ -1,5 +1,6 @@
-//! The table against a naive one: plain lists, every rule written out again, over random operations of NLM hosts, NFSv4
-//! clients and SMB clients on the same files. `CLAIMS_SEED=n` begins with another seed, `CLAIMS_RUNS=n` makes more runs.
+//! The table against a naive one: plain lists, every rule written out again, over random operations
+//! of NLM hosts, NFSv4 clients and SMB clients on the same files. `CLAIMS_SEED=n` begins with
+//! another seed, `CLAIMS_RUNS=n` makes more runs.
 
 mod naive;
 
@@ -10,8 +11,8 @@ use super::*;
 use naive::{BYTES, Model, Outcome, Part, Protocol, file};
 use weir_base::{Rng, SeededRng, VolumeId};
 
-/// Starts are below this and lengths below half of it, so that only a range to the end of the file passes the model's
-/// last byte.
+/// Starts are below this and lengths below half of it, so that only a range to the end of the file
+/// passes the model's last byte.
 const STARTS: u64 = 24;
 const FILES: u64 = 2;
 
@@ -131,7 +132,7 @@ fn reclaim(model: &mut Model, cast: &[Part]) -> (Claims, Arc<Notices>) {
     (t, sink)
 }
 
-/// Whether the table holds what the model does.
+/// Checks that the table holds what the model does.
 fn compare(t: &Claims, model: &Model, at: &str) {
     for f in 0..FILES {
         let shard = t.shard(file(f));
@@ -399,7 +400,8 @@ fn run(seed: u64) {
                 let want = model.io(f, by, write, r);
                 assert_eq!(got, want, "{at}: {by:?} {write} {r:?}");
                 if got == Outcome::Locked {
-                    // Parked holders that the table found before a holder that is not parked may be gone.
+                    // Parked holders that the table found before a holder that is not parked may be
+                    // gone.
                     let gone = sink.take();
                     let stopped = before.against_io(f, by, write, r);
                     for notice in &gone {

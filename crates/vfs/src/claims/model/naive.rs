@@ -84,7 +84,8 @@ pub(super) fn bytes(r: Range) -> impl Iterator<Item = u64> {
     r.start..=r.last.min(BYTES - 1)
 }
 
-/// Whether two ranges touch: they share a byte, or one is empty and strictly inside of the other.
+/// Returns true if two ranges touch: they share a byte, or one is empty and strictly inside of the
+/// other.
 pub(super) fn meet(a: Range, b: Range) -> bool {
     let inside = |e: Range, r: Range| e.start > 0 && r.start < e.start && e.start <= r.last;
     if a == Range::NOWHERE || b == Range::NOWHERE {
@@ -219,7 +220,8 @@ impl Model {
         self.parked.retain(|p| p.0 != f || p.1 != *owner);
     }
 
-    /// Ends an open, and the file with it if that was the last one of a file that is to go; whether there was one.
+    /// Ends an open, and the file with it if that was the last one of a file that is to go; whether
+    /// there was one.
     pub(super) fn close(&mut self, f: u64, owner: &Owner) -> bool {
         let before = self.opens.len();
         self.opens.retain(|o| o.file != f || o.owner != *owner);
@@ -242,7 +244,7 @@ impl Model {
         true
     }
 
-    /// Whether an owner has an open that uses deletion.
+    /// Returns true if an owner has an open that uses deletion.
     fn may_delete(&self, f: u64, owner: &Owner) -> bool {
         let mut opens = self.opens.iter();
         opens.any(|o| o.file == f && o.owner == *owner && o.access.has(Modes::DELETE))
@@ -277,7 +279,8 @@ impl Model {
         self.marks.iter().any(|m| m.file == f && m.pending)
     }
 
-    /// Asks the one other holder that may have unsent writes and is not to give them up anyway; the number of the question.
+    /// Asks the one other holder that may have unsent writes and is not to give them up anyway; the
+    /// number of the question.
     pub(super) fn ask(&mut self, f: u64, by: Option<&Part>) -> Option<usize> {
         let exempt = by.map(|p| (p.owner.client.clone(), p.key.clone()));
         let writes = |g: &&mut MGrant| {
@@ -393,7 +396,7 @@ impl Model {
         false
     }
 
-    /// What others lose by an event, by the book.
+    /// Returns the caching that others lose by an event, by the book.
     pub(super) fn lost(kind: Kind, event: Event) -> &'static str {
         match (kind, event) {
             (_, Event::Entries) => "RWH",
@@ -547,7 +550,7 @@ impl Model {
         Outcome::Granted
     }
 
-    /// Whether denials stop a use without an open.
+    /// Returns true if denials stop a use without an open.
     pub(super) fn stopped(&mut self, f: u64, by: Option<&Part>, mode: Modes) -> bool {
         let me = by.map(|p| &p.owner);
         let stops =
@@ -573,7 +576,8 @@ impl Model {
         if by.is_none_or(Part::is_client) && self.stopped(f, None, mode) {
             return Outcome::Denied;
         }
-        // One after the other: which parked ones go depends on which is found first, unless none but parked ones are.
+        // One after the other: which parked ones go depends on which is found first, unless none
+        // but parked ones are.
         let found = self.against_io(f, by, write, r);
         let me = by.map(|p| &p.owner);
         if found.iter().any(|o| !self.is_parked(f, o) || Some(o) == me) {
