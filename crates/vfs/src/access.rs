@@ -94,9 +94,9 @@ pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     may_take(dir, child, who)
 }
 
-/// Returns true if `who` may remove the entry `child` of `dir`: as [`may_unlink`] has it; or, if
-/// the directory has a list, by that letting entries be deleted or by the entry's own list letting
-/// it be (RFC 8881 §6.2.1.3.2).
+/// Returns true if `who` may remove the entry `child` of `dir`: by the rule of [`may_unlink`]. If
+/// the directory has a list, it also may if that list lets entries be deleted, or if the entry's
+/// own list lets it be (RFC 8881 §6.2.1.3.2).
 pub fn may_remove(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.guard == Guard::Mode || who.is_root() {
         return may_unlink(dir, child, who);
@@ -187,10 +187,9 @@ pub fn check_setattr(
     Ok(out)
 }
 
-/// The attributes of an object that `who` creates in `dir`: owner and group as
-/// System V and Linux give them (the group of a set-group-ID directory is
-/// inherited, and so is its bit by directories). Only root may ask for another
-/// owner or group.
+/// Returns the attributes of an object that `who` creates in `dir`, with owner and group as System
+/// V and Linux give them. The group of a set-group-ID directory is inherited, and so is its bit by
+/// directories. Only root may ask for another owner or group.
 pub fn for_creation(dir: &Attr, who: &Creds, kind: FileKind, asked: &SetAttr) -> SetAttr {
     let inherit = dir.mode & S_ISGID != 0;
     let mut out = *asked;

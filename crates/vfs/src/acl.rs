@@ -2,7 +2,7 @@
 //! the mode.
 //!
 //! A file without a list is checked by its mode alone, and costs nothing here. A file with one is
-//! checked by the list, over every protocol; the mode that is shown then is what the list gives to
+//! checked by the list, over every protocol. The mode that is shown then is what the list gives to
 //! owner, group and others (§6.3.2).
 //!
 //! - **Evaluation** (§6.2.1): entries in their order; the first that concerns the caller and a bit
@@ -232,7 +232,7 @@ impl Acl {
             Principal::Group => who.in_group(attr.gid),
             Principal::Everyone => true,
             Principal::User(uid) => who.uid == uid,
-            // Of a domain it is not known which is a user and which a group.
+            // Numbers of a domain do not say which is a user and which a group.
             Principal::NamedGroup(id) if DOMAIN_NUMBERS.contains(&id) => {
                 who.uid == id || who.in_group(id)
             }
@@ -275,8 +275,8 @@ impl Acl {
         self.limited(mode, mode, directory)
     }
 
-    /// The list with what `mode` allows in the place of entries for owner, group and everyone, and
-    /// with no more for named users and groups than the group has in `most`.
+    /// Returns the list with what `mode` allows in the place of entries for owner, group and
+    /// everyone. Named users and groups have no more than the group has in `most`.
     fn limited(&self, mode: u32, most: u32, directory: bool) -> Acl {
         let [owner, group, others] = [6, 3, 0].map(|shift| of_mode(mode >> shift & 7, directory));
         let most = of_mode(most >> 3 & 7, directory);

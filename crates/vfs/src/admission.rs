@@ -1,9 +1,9 @@
 //! Cache of a connection's admissions to exports.
 //!
 //! Finding a volume's export among ten thousand and going through its rules takes as long as a
-//! cached GETATTR, and the result is the same for almost every request of a connection. So each
+//! cached GETATTR. The result is the same for almost every request of a connection. So each
 //! connection caches the last few results, with the numbers of the table and of the state of the
-//! names that they came from; both change when anything does, so a result is either current or not
+//! names that they came from. Both change when anything does, so a result is either current or not
 //! used. Refusals are not cached: they are not worth being fast.
 
 use crate::exports::{Export, ExportTable, Protocol, Rule};

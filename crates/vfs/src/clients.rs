@@ -15,7 +15,7 @@
 //!
 //! `*` stands for any run of characters, dots included, and `?` for any one, as in exports(5); case
 //! does not matter. A host name is looked up forwards. A wildcard is compared with the name of the
-//! client's address, which the owner of that address can choose; so the name counts only if it
+//! client's address, which the owner of that address can choose. So the name counts only if it
 //! leads back to the address (see `names`).
 
 use crate::names::{Names, Wait};

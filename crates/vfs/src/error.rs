@@ -1,7 +1,7 @@
 //! Reasons why an operation gives no result: it failed, or it waits.
 //!
-//! **Failures** are this crate's own. They say what is so, in no protocol's numbers: which number a
-//! client sees for one, and whether two of them are the same to it, its protocol's crate decides.
+//! **Failures** are this crate's own. They say what is so, in no protocol's numbers. The protocol's
+//! crate decides which number a client sees for one, and whether two of them are the same to it.
 //!
 //! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once
 //! that has come it is run again from its start with the same [`OpContext`](crate::OpContext). One

@@ -1,12 +1,12 @@
 //! Export policy: which client may use which volume, how, and under which identity.
 //!
 //! Rules are evaluated in order and the first that counts for the client and the protocol decides,
-//! as administrators expect of access lists; a client that no rule matches is refused. If a rule
+//! as administrators expect of access lists. A client that no rule matches is refused. If a rule
 //! depends on a name that is not known yet, the search ends there (see `names`).
 //!
 //! **The table** is immutable and is replaced as a whole, so the data path reads it without a lock
 //! and every request sees one state of everything. It is two levels deep, so that a change among
-//! ten thousand exports copies some hundred pointers: the exports are dealt to [`PARTS`] sorted
+//! ten thousand exports copies some hundred pointers. The exports are dealt to [`PARTS`] sorted
 //! parts by the volume's number, and once more by the path, and a new table shares the parts that
 //! did not change.
 
@@ -306,7 +306,7 @@ impl Export {
                 }
                 Match::No => {}
                 Match::Unknown(wait) => {
-                    // What further rules need is looked up at the same time.
+                    // Names that further rules need are looked up at the same time.
                     let rest = self.rules.get(at + 1..).unwrap_or_default();
                     rest.iter().for_each(|r| r.clients.prefetch(client, names));
                     return Err(wait);
@@ -409,7 +409,7 @@ impl ExportTable {
     /// of their volumes.
     #[must_use]
     pub fn with(&self, gone: &[VolumeId], mut new: Vec<Arc<Export>>) -> ExportTable {
-        // Of several exports of a volume the last.
+        // The last of several exports of a volume counts.
         new.reverse();
         new.sort_by_key(|e| e.volume.id());
         new.dedup_by_key(|e| e.volume.id());
@@ -419,7 +419,7 @@ impl ExportTable {
         leave.dedup();
         let leaves = |e: &Export| leave.binary_search(&e.volume.id()).is_ok();
 
-        // What comes into each part; `None`: the part stays as it is.
+        // New content of each part; `None`: the part stays as it is.
         let mut volumes: Vec<Option<Vec<Arc<Export>>>> = vec![None; PARTS];
         let mut paths: Vec<Option<Vec<Named>>> = vec![None; PARTS];
         for id in &leave {

@@ -65,7 +65,7 @@ fn squashing_takes_identities_away() {
     );
     assert_eq!(identity(Squash::All, Some(&caller(7, 7, &[]))), nobody);
     assert_eq!(identity(Squash::None, None), nobody);
-    // What is squashed is nobody on Windows either.
+    // A squashed identity is nobody on Windows either.
     let windows = Some(Arc::new(Token {
         user: Sid::from_bytes(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]).unwrap(),
         groups: Box::new([]),

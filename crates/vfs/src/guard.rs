@@ -4,10 +4,10 @@
 //! they are checked, [`Operand::guard`] reads the list and puts what it grants the caller in the
 //! attributes; without a list that costs one comparison.
 //!
-//! **NTFS style.** The permissions of such a volume are those of Windows: only clients of SMB set
-//! them, and they are the list's, of which the mode is what NFS is shown. Everything has a list
+//! **NTFS style.** The permissions of such a volume are those of Windows. Only clients of SMB set
+//! them, and they are the list's; NFS is shown the mode that they come to. Everything has a list
 //! from the beginning, but for the root of a new volume, which is treated as if it had one by which
-//! everyone may do everything and passes that on; its mode says the same (0777).
+//! everyone may do everything and passes that on. Its mode says the same (0777).
 
 use crate::EngineContext;
 use crate::access::{self, S_ISVTX, W, X, grants, owns};
@@ -104,7 +104,7 @@ impl<A: AccessModel> Operand<'_, A> {
         let who = &self.who.unix;
         let mut child = *dir;
         let by_mode = dir.guard == Guard::Mode || who.is_root();
-        // Who may not search learns nothing of the name.
+        // A caller who may not search learns nothing of the name.
         access::require(dir, who, if by_mode { W | X } else { X })?;
         if !by_mode || dir.mode & S_ISVTX != 0 {
             child = self.export.volume.lookup(cx, dir.ino, name)?.attr;

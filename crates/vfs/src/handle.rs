@@ -1,20 +1,19 @@
 //! File handles: 32 bytes that name an inode of a volume, and that nobody but
 //! this server can make.
 //!
-//! A handle is a capability in NFSv3: a client that has one may try operations on it, and
-//! the export's rules are applied to the volume that it names. A client that
-//! could make up handles could name inodes below directories that it may not
-//! search. So a handle ends in a keyed hash (SipHash-2-4, Aumasson and Bernstein
-//! 2012) of the rest; the key belongs to the aggregate and survives restarts, as
-//! handles must. A handle that does not verify is BADHANDLE; one that does but
-//! whose volume or inode is gone is STALE.
+//! A handle is a capability in NFSv3. A client that has one may try operations on it, and the
+//! export's rules are applied to the volume that it names. A client that could make up handles
+//! could name inodes below directories that it may not search. So a handle ends in a keyed hash
+//! (SipHash-2-4, Aumasson and Bernstein 2012) of the rest; the key belongs to the aggregate and
+//! survives restarts, as handles must. A handle that does not verify is BADHANDLE; one that does
+//! but whose volume or inode is gone is STALE.
 //!
-//! Layout, big-endian: version (1), the first bytes of the aggregate's identity (3), volume
-//! (8), inode (8), namespace (4: 0 the volume itself, 2^32 - 1 the directory of snapshots of the
+//! Layout, big-endian: version (1), the first bytes of the aggregate's identity (3), volume (8),
+//! inode (8), namespace (4: 0 the volume itself, 2^32 - 1 the directory of snapshots of the
 //! directory with this inode number, otherwise a snapshot's identity), hash (8). Inode numbers and
 //! identities of snapshots are never used again, so there is no generation. Where several
-//! aggregates are served the three bytes select the one to ask first: those with equal bytes are
-//! distinguished by the hash, since each has a key of its own.
+//! aggregates are served the three bytes select the one to ask first. Aggregates with equal bytes
+//! are distinguished by the hash, since each has a key of its own.
 
 use weir_base::{Ino, SipKey, VolumeId};
 

@@ -5,11 +5,11 @@
 //! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it
 //! ([`pipeline`]).
 //!
-//! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is
-//! done there), `snapdir` (the directory of snapshots), `error` (how it ends, or waits), `access`
-//! (whether it may) with `acl` and `guard`, `exports` (which clients are admitted) with `clients`,
-//! `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it), `grace`
-//! (which of them outlive a restart), `watch` (reports of changed names).
+//! Reading order: `session` (the caller), `pipeline` (the way to a volume), `ops` (the operations),
+//! `snapdir` (the directory of snapshots), `error` (failures and waits). Then come `access`
+//! (permissions) with `acl` and `guard`, and `exports` (the clients that are admitted) with
+//! `clients`, `names` and `admission`. The rest is `throttle` (limits), `claims` (what others hold
+//! of a file), `grace` (claims that outlive a restart) and `watch` (reports of changed names).
 
 pub mod access;
 pub mod acl;

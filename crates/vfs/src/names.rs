@@ -2,15 +2,16 @@
 //!
 //! **The problem.** A rule may say `*.example.com`, and all that a request shows is an address.
 //! Asking the resolver takes milliseconds at best and half a minute at worst, and the thread that
-//! has the request serves thousands of others. And names are said by others: the owner of an
+//! has the request serves thousands of others. And names are said by others. The owner of an
 //! address can give it any name, so a name counts only if looking it up leads back to the address.
 //!
-//! **How.** Questions go to threads of their own ([`Names::serve`]); what they find is kept here,
-//! with a bound on the number of entries, and looked up again while it is in use. A rule that needs
-//! what is not known yet decides nothing: the search ends as *unknown*, never at a later rule,
-//! which might admit a client that the unknown one would have refused. The caller waits for the
-//! answer for some seconds; after that it gets an error that asks it to come back. An answer
-//! outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown again.
+//! **How.** Questions go to threads of their own ([`Names::serve`]). Their answers are kept here,
+//! with a bound on the number of entries, and looked up again while they are in use. A rule that
+//! needs a name that is not known yet decides nothing. The search ends as *unknown*, never at a
+//! later rule, which might admit a client that the unknown one would have refused. The caller waits
+//! for the answer for some seconds; after that it gets an error that asks it to come back. An
+//! answer outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown
+//! again.
 //!
 //! **What it costs a request.** Nothing: connections remember how they were admitted until the
 //! export table or [`Names::generation`] changes (see `admission`). The generation moves whenever

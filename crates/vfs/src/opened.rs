@@ -67,9 +67,9 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The holder of a write cache has changed the content, at the time `modified` if it keeps the
-    /// file's times: times and change counter show that from now on, as if it had been sent. On
-    /// behalf of the holder, so the caller needs no permission.
+    /// Notes that the holder of a write cache has changed the content, at the time `modified` if it
+    /// keeps the file's times. Times and change counter show that from now on, as if the data had
+    /// been sent. On behalf of the holder, so the caller needs no permission.
     pub fn note_held_change(
         &self,
         cx: &mut OpContext,
@@ -91,9 +91,9 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Moves the change time along with a time of modification that a client says: to that, not to
-    /// now (RFC 9754 §5), but on in any case, since clients of NFSv3 notice changes by it. `attr`:
-    /// as the file is, or was.
+    /// Moves the change time along with a time of modification that a client says. It becomes that
+    /// time, not now (RFC 9754 §5), but moves on in any case, since clients of NFSv3 notice changes
+    /// by it. `attr`: as the file is, or was.
     fn note_modified(
         &self,
         cx: &mut EngineContext,
@@ -452,8 +452,8 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Makes a symbolic link of the file, or no link any more, under its name in `dir`, which was
     /// charged with it. A link that was made as one has the mode of a new file then.
     ///
-    /// The caller has it open with the permission to change it, which the protocol checks; and it
-    /// must own the file or be allowed to take its name away, since who follows a link trusts the
+    /// The caller has it open with the permission to change it, which the protocol checks. It must
+    /// own the file or be allowed to take its name away, since a user who follows a link trusts the
     /// directory that it is in. On a volume of NTFS style its list decides alone. No other client
     /// may have it open ([`Error::Busy`]).
     pub fn convert(
@@ -517,7 +517,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::IsDir.into());
             }
             if self.may_be_held() {
-                // What another client has written and not sent yet is data.
+                // Bytes that another client has written and not sent yet are data.
                 self.ask_io(Io::read(self.file.ino, from, MAX_IO))?;
             }
             Ok(self.reading()?.seek(cx, self.file.ino, start, what)?)
@@ -546,7 +546,7 @@ impl<A: AccessModel> Operand<'_, A> {
             self.may_write(&attr)?;
             let (volume, ino) = (self.volume(), self.file.ino);
             let io = match len {
-                // What is behind the end is changed.
+                // Bytes behind the end are changed.
                 0 => Io::cut(ino, offset.min(attr.size)),
                 len => Io {
                     ino,

@@ -2,10 +2,10 @@
 //! checked here, then the volume acts. Every protocol comes through this.
 //!
 //! Checks read the attributes first and the operation follows, so a permission that is withdrawn
-//! between the two may just still have counted; no protocol guarantees the order of two concurrent
-//! requests. READ has them checked within the operation, and LOOKUP, which returns the attributes
-//! that decide, after it, withholding the result: one walk of the volume instead of two on the
-//! busiest paths. Nothing leaks by that but time.
+//! between the two may just still have counted. No protocol guarantees the order of two concurrent
+//! requests. READ has them checked within the operation. LOOKUP, which returns the attributes that
+//! decide, checks them after it and withholds the result. So the busiest paths walk the volume once
+//! instead of twice. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
 use crate::claims::{Actor, Event, Heard, HolderAttr};
@@ -161,8 +161,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.file.namespace == Namespace::Live && !self.claims.heard(self.file_id()).none()
     }
 
-    /// Attributes, and what another client than `actor` says of them that may have written what it
-    /// has not sent yet: that client is asked, and the operation waits for it.
+    /// Returns the attributes, and what another client than `actor` says of them that may have
+    /// written what it has not sent yet. That client is asked, and the operation waits for it.
     pub fn getattr_held(
         &self,
         cx: &mut OpContext,
@@ -757,9 +757,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Creates a regular file. UNCHECKED on a file that exists is an open: it
-    /// needs no write permission on the directory, but does need it on the file
-    /// if the file is to be cut.
+    /// Creates a regular file. UNCHECKED on a file that exists is an open. It needs no write
+    /// permission on the directory, but does need it on the file if the file is to be cut.
     pub fn create(
         &self,
         cx: &mut OpContext,

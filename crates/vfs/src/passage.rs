@@ -3,11 +3,11 @@
 //!
 //! They are asked after permissions, and nothing is logged before they have passed. On files and
 //! volumes without claims that bind others that is one relaxed load (`claims::hints`, also for why
-//! it is taken under the file's lock), and one more that says that no client may claim anything
-//! binding again.
+//! it is taken under the file's lock). One more load says that no client may claim anything binding
+//! again.
 //!
 //! **While clients may claim again** what they had before a start (`grace`), operations of clients
-//! that have claimed nothing could conflict with it, and wait, if one of these clients may have had
+//! that have claimed nothing could conflict with it. They wait if one of these clients may have had
 //! something that binds reads, or writes and names. A client that has claimed holds only what does
 //! not conflict with the others' claims.
 
@@ -88,7 +88,7 @@ impl<A: AccessModel> Operand<'_, A> {
     /// Checks that what the table said when `heard` was read still holds; without `heard`, that it
     /// need not be asked. It is called under the file's lock, before anything is done.
     pub(crate) fn holds(&self, ino: Ino, heard: Option<Heard>) -> Result<(), Halt> {
-        // What is in a snapshot does not change.
+        // The content of a snapshot does not change.
         if self.file.namespace != Namespace::Live {
             return Ok(());
         }

@@ -1,10 +1,10 @@
 //! The directory of snapshots, `.snapshot`.
 //!
-//! As ONTAP has it: below every directory of the volume there is a directory `.snapshot`, in which
-//! each snapshot that has that directory has a name; what is below it is the directory as it was.
-//! It is listed in the volume's root only, so that programs that walk the tree see each snapshot
-//! once, and only while the volume has snapshots, so that a new volume is as empty as `initdb` and
-//! its like demand. It can be entered everywhere, with and without snapshots.
+//! Like ONTAP's, it is below every directory of the volume under the name `.snapshot`. Each
+//! snapshot that has that directory has a name in it, and below that name is the directory as it
+//! was. It is listed in the volume's root only, so that programs that walk the tree see each
+//! snapshot once. It is listed only while the volume has snapshots, so that a new volume is as
+//! empty as `initdb` and its like demand. It can be entered everywhere, with and without snapshots.
 //!
 //! It is not stored. Its handle names the directory that it belongs to, and that it is
 //! meant ([`Namespace::Snapshots`]); a handle below it carries the snapshot's identity. A
@@ -67,7 +67,7 @@ pub(crate) enum Reading<'t> {
 impl<'t> Reading<'t> {
     pub(crate) fn new(volume: &'t Arc<Volume>, namespace: Namespace) -> Result<Reading<'t>> {
         match namespace {
-            // Of the destination of a replication what it last was completely.
+            // The destination of a replication is read as it last was completely.
             Namespace::Live if volume.protected() => Ok(match volume.serving()? {
                 Some(view) => Reading::View(view),
                 None => Reading::Live(volume),

@@ -1,13 +1,13 @@
 //! Counts of operations, bytes and latencies by volume, and by client.
 //!
 //! Every event loop counts for itself and the sums are made when they are read, so counting shares
-//! nothing between cores. An event loop counts all replies of one write to a socket at once: one
-//! uncontended lock, one reading of the clock, one look-up of the client, and some additions a
-//! reply. Latency is the server's part: from the moment a call was read off its socket to the
-//! moment its reply may leave, with whatever it waited for in between (limits, the device, the
-//! log).
+//! nothing between cores. An event loop counts all replies of one write to a socket at once. That
+//! takes one uncontended lock, one reading of the clock, one look-up of the client, and some
+//! additions a reply. Latency is the server's part, from the moment a call was read off its socket
+//! to the moment its reply may leave. It contains whatever the call waited for in between (limits,
+//! the device, the log).
 //!
-//! Memory is bounded: operations that a volume never sees have no counters, and clients beyond a
+//! Memory is bounded: operations that a volume never sees have no counters. Clients beyond a
 //! thousand share theirs, so clients take less than half a mebibyte an event loop.
 
 use parking_lot::Mutex;

@@ -1,12 +1,12 @@
 //! Reports of changed names, for services whose clients watch directories.
 //!
 //! Every operation that makes, removes or renames a name, over any protocol, reports it when it is
-//! done; what else changes of a file a service reports itself, since only it knows under what name
-//! the file was opened ([`Operand::report`]). A report is given to one [`Watcher`], and to none, at
-//! the price of a relaxed load, while that watches nothing.
+//! done. A service reports other changes of a file itself, since only it knows under what name the
+//! file was opened ([`Operand::report`]). A report is given to one [`Watcher`], and to none, at the
+//! price of a relaxed load, while that watches nothing.
 //!
-//! A report says the directory by its number. Who watches a whole tree needs its path ([`Way`]):
-//! directories know the directory that they are in, so a way up is found without a search; the name
+//! A report says the directory by its number. A watcher of a whole tree needs its path ([`Way`]).
+//! Directories know the directory that they are in, so a way up is found without a search. The name
 //! of each step is looked for among the entries of the one above, up to a bound.
 
 use crate::handle::Namespace;
@@ -163,7 +163,7 @@ impl<A> Operand<'_, A> {
                 directory,
                 event,
             };
-            // Of its own: it fetches nothing, and what it finds is not the operation's.
+            // A context of its own: it fetches nothing, and its findings are not the operation's.
             let mut way = Way {
                 volume,
                 cx: EngineContext::new(Time::default()),

@@ -573,7 +573,7 @@ fn a_refused_read_leaves_no_trace() {
         |cx, file, charged| file.read(cx, charged, 0)
     });
     assert_eq!(failed(read), Error::Access, "without waiting for the data");
-    // The same with the data in memory.
+    // Now the data are in memory.
     let data = |cx: &mut OpContext| {
         server.run(cx, (&root(), EACH), file, Reads(9000), {
             |cx, file, charged| file.read(cx, charged, 0)
@@ -634,7 +634,7 @@ fn permissions_of_windows_are_set_by_windows_alone() {
         )
     };
     assert_eq!(attr(file).mode, 0o777);
-    // What NFS asks for is refused, even from the owner and root; what is there already may be
+    // A change over NFS is refused, even from the owner and root; what is there already may be
     // said.
     let change = |who: &Identity, set: SetAttr| {
         let done = server.run(

@@ -129,7 +129,7 @@ impl Claims {
                 kind,
                 caching: may,
                 breaking: None,
-                // What it was asked it still has to answer.
+                // The holder still has to answer the question that it was asked.
                 asked: before.and_then(|held| held.asked),
             });
             new
@@ -482,7 +482,7 @@ mod tests {
         };
         assert_eq!(sink.take(), std::slice::from_ref(&asked));
         assert!(!first.ticket().is_over());
-        // What is granted anew has its question to answer still.
+        // A grant that is made anew still has its question to answer.
         assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
         assert!(t.reply(f, &a, answer) && !t.reply(f, &a, answer));
         for question in [&first, &second] {

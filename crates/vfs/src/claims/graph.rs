@@ -3,7 +3,7 @@
 //! An owner that waits for a lock waits for every owner whose lock is in the way. If one of those,
 //! directly or over others that wait, waits for the first owner itself, none of them would ever go
 //! on. The search begins when a request is to be queued, which is the only moment at which such a
-//! cycle can close, and follows the waits of owners that wait themselves: the others cannot be part
+//! cycle can close. It follows the waits of owners that wait themselves: the others cannot be part
 //! of a cycle.
 //!
 //! A lock may be in the way of very many (shared locks of thousands of processes), and very many

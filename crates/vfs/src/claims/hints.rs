@@ -2,22 +2,21 @@
 //! load.
 //!
 //! Counters by hash of how many files have claims that bind others: denials that are enforced,
-//! mandatory ranges, caching grants; a second set by volume, for changes of names, which do not
-//! know the file yet. A counter of 0 is certain; one that is not sends its callers to the table,
-//! also those of other files with its hash, which costs them a mutex and nothing else.
+//! mandatory ranges, caching grants. A second set counts by volume, for changes of names, which do
+//! not know the file yet. A counter of 0 is certain. Any other sends its callers to the table, also
+//! those of other files with its hash, which costs them a mutex and nothing else.
 //!
 //! **An operation that passes while a claim is made.** A claim counts before its holder learns that
-//! it has it, but an operation may have read the counter just before. So data are read, written and
+//! it has it. But an operation may have read the counter just before. So data are read, written and
 //! cut only after the counter was read *under the file's lock* in the volume. A client that was
 //! granted a cache fills it by reads, under the same lock. If such a read is before the operation,
-//! then by the order of the lock the operation sees the claim, and begins anew with the table; if
+//! then by the order of the lock the operation sees the claim, and begins anew with the table. If
 //! it is after it, the cache has what the operation did. Either way no cache has what is no longer
 //! so, though both loads are relaxed.
 //!
 //! An operation on a file with claims asks the table first, outside of the file's lock (the table
-//! notifies services). That its answer still holds is seen by the same load: besides the count, the
-//! word has a number that moves with every change of the claims of a file that has some
-//! ([`Heard`]).
+//! notifies services). The same load shows that its answer still holds. Besides the count, the word
+//! has a number that moves with every change of the claims of a file that has some ([`Heard`]).
 //!
 //! Changes of names concern up to four files, and ask before they are made. Afterwards they read
 //! the volume's word once more, and have caches broken that were granted meanwhile; then no

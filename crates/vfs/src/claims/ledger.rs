@@ -2,9 +2,9 @@
 //!
 //! Everything that a client's claims take is charged to the table's budget and to the client's
 //! address before it is allocated. An address may have [`SHARE`] of the budget, so that no single
-//! host can leave nothing for the others, and several leave a [`RESERVE`] of it to addresses that
-//! have little. The charges are upper bounds of what the collections allocate (a test compares them
-//! with the allocator's own figures).
+//! host can leave nothing for the others. Several leave a [`RESERVE`] of it to addresses that have
+//! little. The charges are upper bounds of what the collections allocate (a test compares them with
+//! the allocator's own figures).
 //!
 //! The ledger is also the index from a client to its files, so that releasing a client costs what
 //! the client had.

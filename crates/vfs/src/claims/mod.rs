@@ -3,15 +3,17 @@
 //!
 //! **Why one.** NLM, NFSv4 and SMB ask the same question of a file: does this conflict with what
 //! was granted to another holder? Three tables would have to agree three ways. A file has three
-//! lists: *opens* (what they use and deny, with deletion as the third mode), *ranges* (advisory as
-//! fcntl's, mandatory as SMB's), and *caching grants* (R, W, H: leases contain delegations, the
-//! reverse does not hold). `rules` has which conflict, in tables.
+//! lists: *opens*, *ranges* and *caching grants*. Opens have the modes that they use and deny, with
+//! deletion as the third mode. Ranges are advisory as fcntl's or mandatory as SMB's. Grants are R,
+//! W and H: leases contain delegations, the reverse does not hold. `rules` has which conflict, in
+//! tables.
 //!
-//! **Nothing waits here.** A test returns Granted, Denied, or Breaking with a [`Ticket`]: others
-//! may cache what the request concerns, they have been asked to stop, and the caller asks again
-//! when the ticket is over. What waiting means is the caller's: NFSv3 replies JUKEBOX, NFSv4 waits
-//! shortly and replies DELAY, SMB replies STATUS_PENDING. No mutex is held meanwhile. A break that
-//! is not answered in [`BREAK_PATIENCE`] ends by revocation ([`Claims::tick`]).
+//! **Nothing waits here.** A test returns Granted, Denied, or Breaking with a [`Ticket`]. With
+//! Breaking others may cache what the request concerns: they have been asked to stop, and the
+//! caller asks again when the ticket is over. What waiting means is the caller's: NFSv3 replies
+//! JUKEBOX, NFSv4 waits shortly and replies DELAY, SMB replies STATUS_PENDING. No mutex is held
+//! meanwhile. A break that is not answered in [`BREAK_PATIENCE`] ends by revocation
+//! ([`Claims::tick`]).
 //!
 //! **Advisory ranges** follow POSIX (fcntl): the locks of one owner on a file never conflict with
 //! each other; a new lock replaces what the owner had in its range; unlocking part of a range
@@ -19,11 +21,11 @@
 //! order of arrival. When a range becomes free, the requests queued for it that no longer conflict
 //! are granted, in order, and their owners' services notified. A wait that would close a cycle of
 //! owners that wait for each other is refused, as far as a search of bounded length finds it
-//! (`graph`); SMB, which has no such search, stays outside of it.
+//! (`graph`). SMB, which has no such search, stays outside of it.
 //!
 //! **Parked** is a holder without an active client at the moment: a courteous NFSv4 client whose
 //! lease has run out, a durable SMB handle without connection. It keeps what it has until that
-//! conflicts with a request; then all that it has in the file goes, and its service is notified
+//! conflicts with a request. Then all that it has in the file goes, and its service is notified
 //! ([`Notice::Dropped`]), which ends the rest of the client if its protocol says so. It is asked
 //! nothing, since no client would answer. No parked holder is ever in the way of a request that
 //! waits.
@@ -34,9 +36,10 @@
 //! those that do not overlap what became free cost a comparison.
 //!
 //! **Memory.** Everything is charged, before it is allocated, to a budget and to the client's
-//! address, which may have a part of it (`ledger`). What does not fit makes room first: services
-//! are asked to have clients return what they do not need ([`Notice::Recall`]), the clients parked
-//! longest lose what they have; then it is refused. All memory is released with the claims.
+//! address, which may have a part of it (`ledger`). A claim that does not fit makes room first.
+//! Services are asked to have clients return what they do not need ([`Notice::Recall`]), and the
+//! clients parked longest lose what they have; then it is refused. All memory is released with the
+//! claims.
 //!
 //! **Without claims the cost is one load.** Reads and writes of files without a binding claim are
 //! let through by `hints`.

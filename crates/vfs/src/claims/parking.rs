@@ -211,9 +211,9 @@ impl Claims {
         self.ledger.share_used_up(address)
     }
 
-    /// Asks for what is not needed, and drops what the client has that was parked longest: one at
-    /// the address, whose part may be used up, or, if that is not the cause, any. False if there is
-    /// none.
+    /// Asks for what is not needed, and drops what the client has that was parked longest. It is
+    /// one at the address, whose part may be used up, or, if that is not the cause, any. False if
+    /// there is none.
     fn make_room(&self, address: IpAddr) -> bool {
         if !self.recalled.swap(true, Ordering::Relaxed) {
             self.deliver(Effects {

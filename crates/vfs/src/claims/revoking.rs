@@ -6,10 +6,10 @@ use crate::handle::FileId;
 use weir_base::VolumeId;
 
 impl Claims {
-    /// Ends all that clients have in the files of a volume, and what they wait for there: it was
-    /// deleted, or what is in it is no longer what they opened. Each holder's service is notified
-    /// ([`Notice::Lost`]). Costs a pass over all files with claims, a part of them under a lock at
-    /// a time.
+    /// Ends all that clients have in the files of a volume, and what they wait for there. The
+    /// volume was deleted, or what is in it is no longer what they opened. Each holder's service is
+    /// notified ([`Notice::Lost`]). Costs a pass over all files with claims, a part of them under a
+    /// lock at a time.
     pub fn revoke(&self, volume: VolumeId) {
         for file in self.files_of(volume) {
             self.in_shard(file, |shard, effects| {

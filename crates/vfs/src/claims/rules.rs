@@ -1,8 +1,8 @@
 //! Which claims conflict, between all protocols, in tables.
 //!
 //! **Opens.** Two opens of different owners conflict if one uses what the other denies. The third
-//! mode is deletion: an SMB open that does not share it keeps others from opening for deletion, and
-//! NFS from unlinking on volumes of NTFS or mixed style; on UNIX style NFS ignores it (ONTAP, "file
+//! mode is deletion. An SMB open that does not share it keeps others from opening for deletion, and
+//! NFS from unlinking on volumes of NTFS or mixed style. On UNIX style NFS ignores it (ONTAP, "file
 //! locking between protocols").
 //!
 //! **Reads and writes** against what another holds:
@@ -20,14 +20,14 @@
 //!
 //! **Ranges against ranges** of other owners: they conflict if one is exclusive, whatever protocol
 //! either is of. Among an owner's own: advisory ones replace each other (fcntl); mandatory ones
-//! stack, and a new exclusive one conflicts with every one of its own open's, while a shared one
-//! may be put over its own exclusive one (MS-FSA 2.1.4.10).
+//! stack. A new exclusive one conflicts with every one of its own open's, while a shared one may be
+//! put over its own exclusive one (MS-FSA §2.1.4.10).
 //!
 //! **Caching** is taken away by what others do ([`Event::takes`]): a *lease* (SMB) loses the bits
-//! concerned, a *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing
-//! or one that denies reading, since its holder opens and locks without asking: that of a read
-//! delegation for reading alone, beside which others may deny writing (RFC 8881 §10.4). Caching is
-//! granted beside an open by the same rule: as far as that open would leave it.
+//! concerned, a *delegation* (NFSv4) is returned whole. It is also recalled by an open for writing
+//! or one that denies reading, since its holder opens and locks without asking. The holder of a
+//! read delegation does so for reading alone, beside which others may deny writing (RFC 8881
+//! §10.4). Caching is granted beside an open by the same rule: as far as that open would leave it.
 
 use super::types::{Caching, Modes};
 

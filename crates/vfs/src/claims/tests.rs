@@ -797,7 +797,7 @@ fn threads_share_opens_caches_and_parking() {
 }
 
 /// Only another client that uses the file, or denies a use, is in the way of one that is to have it
-/// alone; not one that is away, nor one whose close is under way.
+/// alone. A client that is away is not, nor one whose close is under way.
 #[test]
 fn a_file_is_had_alone_when_no_other_client_uses_it() {
     let t = table();

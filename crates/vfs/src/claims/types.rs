@@ -24,8 +24,8 @@ impl ServiceId {
 pub struct Client {
     /// The service that knows it.
     pub service: ServiceId,
-    /// The address that its memory is charged to: where its requests come from; for a protocol
-    /// whose sessions span several addresses, the one at which the client introduced itself.
+    /// The address that its memory is charged to: where its requests come from. For a protocol
+    /// whose sessions span several addresses, it is the one at which the client introduced itself.
     pub address: IpAddr,
     /// Name that distinguishes it from others of its service at the address.
     pub name: Arc<[u8]>,
@@ -328,8 +328,8 @@ pub struct Removal {
     /// The name in it.
     pub name: Arc<[u8]>,
     /// True if the name goes with the close of the open that marked the file, and other opens go on
-    /// with a file without it (MS-FSCC §2.4.12, FILE_DISPOSITION_POSIX_SEMANTICS); if false, with
-    /// the last close.
+    /// with a file without it (MS-FSCC §2.4.12, FILE_DISPOSITION_POSIX_SEMANTICS). If false, the
+    /// name goes with the last close.
     pub alone: bool,
 }
 
@@ -565,8 +565,8 @@ pub enum Notice {
         /// The holder that was parked.
         owner: Owner,
     },
-    /// The file's volume was deleted or is something else now: the holder has nothing in the file
-    /// any more, and what it waited for there it does not get. (NFS4ERR_ADMIN_REVOKED,
+    /// The file's volume was deleted or is something else now. The holder has nothing in the file
+    /// any more, and does not get what it waited for there. (NFS4ERR_ADMIN_REVOKED,
     /// STATUS_FILE_FORCED_CLOSED.)
     Lost {
         /// The file whose volume is gone or changed.

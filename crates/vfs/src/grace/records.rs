@@ -6,7 +6,7 @@
 //! records, and they move with the aggregate to another node.
 //!
 //! **Which aggregate.** A client's record is in every aggregate in whose volumes it has claims, and
-//! in no other: the server that serves these volumes next finds all clients that may claim
+//! in no other. So the server that serves these volumes next finds all clients that may claim
 //! something in them, and has a grace period for no others. A service that takes a claim in a
 //! volume therefore uses the records of that volume's aggregate. A node has one today.
 

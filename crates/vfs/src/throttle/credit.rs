@@ -7,10 +7,10 @@
 //! released sleeps again at the next). What all hold together pauses only those that hold
 //! something; a client whose requests never wait is not made to wait for others'.
 //!
-//! A large request takes its credit before it is read; what is begun with credit is read to its end
-//! whatever has been used up since, because only whole requests can be served and give credit back.
-//! A request that came whole with others in one read is there already and is accounted as it is;
-//! reading stops with the one that used the credit up.
+//! A large request takes its credit before it is read. A request that is begun with credit is read
+//! to its end whatever has been used up since, because only whole requests can be served and give
+//! credit back. A request that came whole with others in one read is there already and is accounted
+//! as it is. Reading stops with the one that used the credit up.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -37,8 +37,8 @@ pub struct CreditLimits {
 }
 
 impl CreditLimits {
-    /// The credit out of a budget of `network` bytes for everything that connections hold (see
-    /// [`net`]); but a client can always have a request of the largest size waiting.
+    /// Returns the credit out of a budget of `network` bytes for everything that connections hold
+    /// (see [`net`]). A client can always have a request of the largest size waiting.
     pub fn of_budget(network: usize) -> CreditLimits {
         let parts = |count| network / net::PARTS * count;
         CreditLimits {
@@ -150,7 +150,7 @@ impl Credit {
     ) -> Option<HeldBytes> {
         let room = |limit: usize| {
             move |held: usize| {
-                // What is more than everything goes when nothing else is there.
+                // A request that is larger than the limit goes when nothing else is held.
                 // Saturates: a length that a client has announced.
                 let with = held.saturating_add(bytes);
                 (with <= limit || held == 0).then_some(with)
@@ -228,8 +228,8 @@ pub struct HeldBytes {
 
 impl HeldBytes {
     /// Lends the bytes to the first request that holds some for the same client, until the result
-    /// is dropped: a request that was read with credit is run, and if it has to wait, its credit
-    /// passes to it and never counts twice nor, in between, as another request's room.
+    /// is dropped. A request that was read with credit is run. If it has to wait, its credit passes
+    /// to it, and never counts twice nor, in between, as another request's room.
     pub fn lend(self) -> LentBytes {
         if let Some(own) = self.credit.shard(self.client).lock().get_mut(&self.client) {
             own.lent += self.bytes;
@@ -244,7 +244,8 @@ pub struct LentBytes(HeldBytes);
 impl Drop for LentBytes {
     fn drop(&mut self) {
         let held = &mut self.0;
-        // What others have lent is as good: all that is lent is released or taken up in the end.
+        // Bytes that others have lent are as good: all that is lent is released or taken up in the
+        // end.
         let mut shard = held.credit.shard(held.client).lock();
         let left = shard.get_mut(&held.client).map_or(0, |own| {
             let left = own.lent.min(held.bytes);

@@ -90,7 +90,7 @@ impl State {
     pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
         // Saturates: times.
         let next = self.shaper.next_release()?.max(now.saturating_add(gap));
-        // What is armed for a time that is over has been or is being handled.
+        // A poll that is armed for a time that is over has been or is being handled.
         let sooner = next < self.armed || self.armed <= now;
         if sooner {
             self.armed = next;

@@ -1,23 +1,22 @@
 //! Requests of one kind are charged many at a time while no limit binds.
 //!
 //! **Problem.** A request that nothing holds back still takes its pool's lock and moves the meters
-//! of its path, which costs some tenths of a microsecond and makes event loops meet: an eighth of
-//! the operations a second that a machine serves from memory. Shares of a limit for each event loop
-//! would spare that and strand what they do not use.
+//! of its path, which costs some tenths of a microsecond and makes event loops meet. It costs an
+//! eighth of the operations a second that a machine serves from memory. Shares of a limit for each
+//! event loop would spare that and strand what they do not use.
 //!
 //! **Algorithm.** With the second request in succession that goes the same way, a thread takes a
-//! *lease* of as many requests as [`LENGTHS`] says, and those that follow are let through by
-//! counting down, from batch to batch, each by one atomic operation on a word that other threads
-//! rarely access. It is done only while nothing waits in the pool and all limits of the path would
-//! still not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is
-//! charged as one.
+//! *lease* of as many requests as [`LENGTHS`] says. Those that follow are let through by counting
+//! down, from batch to batch, each by one atomic operation on a word that other threads rarely
+//! access. It is done only while nothing waits in the pool and all limits of the path would still
+//! not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is charged
+//! as one.
 //!
-//! A lease holds nobody back and is never stranded: a thread that finds a limit that binds
-//! first takes back what is left of all leases of the pool ([`State::end_leases`]), by setting
-//! their words to zero, and so does a change of a limit. A limit that binds is held as exactly as
-//! ever.
+//! A lease holds nobody back and is never stranded. A thread that finds a limit that binds first
+//! takes back what is left of all leases of the pool ([`State::end_leases`]), by setting their
+//! words to zero. A change of a limit does so too. A limit that binds is held as exactly as ever.
 //!
-//! Nor does it let more through in any stretch of time: until a lease is accounted for, all that is
+//! Nor does it let more through in any stretch of time. Until a lease is accounted for, all that is
 //! left of it counts for everybody else as though it came in that moment. A lease ends after
 //! [`LIFE`], and what came of it is charged as though it came at its end, before anything else is
 //! charged ([`State::end_expired`]).
@@ -38,7 +37,7 @@ use weir_qos::{Direction, Nanos, NodeId};
 /// Requests of a lease: more than a busy event loop lets through in its life, or where there is no
 /// room for them fewer, down to as many as many clients have under way on a connection. To end a
 /// lease and begin the next means moving the pool's lines of memory from the last processor that
-/// did so, and costs as much as some tens of requests from a lease.
+/// did so. That costs as much as some tens of requests from a lease.
 const LENGTHS: [u64; 3] = [256, 64, 16];
 /// Life of a lease, in nanoseconds: a twentieth of the burst of a limit, and the time in which a
 /// busy event loop lets some hundred requests through.

@@ -1,7 +1,7 @@
 //! An event loop's timing wheel: which pools have something to release, by when.
 //!
 //! A shard's entries are made by whichever thread finds that a pool's next release is earlier than
-//! what it is scheduled for, and are handed out by the one event loop that the shard belongs to.
+//! what it is scheduled for. They are handed out by the one event loop that the shard belongs to.
 //! The lock is therefore all but uncontended.
 
 use super::domain::Domain;

@@ -1,8 +1,8 @@
 //! Limits in force: the one place where requests of every protocol are held back.
 //!
 //! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ
-//! and WRITE are charged; what only concerns names, attributes, locks and COMMIT is a class of its
-//! own, which no limit delays, and which takes a bounded part of limits on operations
+//! and WRITE are charged. Operations on names, attributes and locks and COMMIT are a class of their
+//! own, which no limit delays. It takes a bounded part of limits on operations
 //! ([`Throttle::charge_metadata`]).
 //!
 //! **Clients.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its
@@ -12,18 +12,18 @@
 //!
 //! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share
 //! nothing. A core that has a request for a limited volume locks its pool, charges and goes on.
-//! Splitting a limit into shares for each core would need no lock, but a share is either too large,
-//! and then tokens lie idle on a core that has no use for them while requests wait on another, or
-//! so small that cores meet as often as at the lock; and the order among clients and volumes, which
-//! is what fairness is, would have to be agreed on in any case. A pool's own limit caps how often
-//! the lock is taken while it binds; while none does, requests are charged many at a time
-//! ([`lease`]). A tree without limits is never asked: a volume without limits costs one relaxed
-//! load when nothing at all is limited, and a look-up in an immutable table otherwise.
+//! Splitting a limit into shares for each core would need no lock. But if a share is too large,
+//! tokens lie idle on a core that has no use for them while requests wait on another. If it is
+//! small, cores meet as often as at the lock. And the order among clients and volumes, which is
+//! what fairness is, would have to be agreed on in any case. A pool's own limit caps how often the
+//! lock is taken while it binds; while none does, requests are charged many at a time ([`lease`]).
+//! A tree without limits is never asked. A volume without limits costs one relaxed load when
+//! nothing at all is limited, and a look-up in an immutable table otherwise.
 //!
 //! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection serves other
 //! requests, and polls it when it was released. What is held in memory meanwhile is bounded by the
 //! byte credit ([`CreditLimits`]). Releases take place whenever a request enters the pool or is
-//! refunded, and by the timing wheel of some event loop ([`Throttle::expire`]): that of the
+//! refunded, and by the timing wheel of some event loop ([`Throttle::expire`]). It is that of the
 //! connection whose turn is likely to be next, as far as is known when it is set. A timer that
 //! comes late costs no throughput, since meters make good what is late by less than their burst.
 //!
@@ -293,7 +293,7 @@ impl Throttle {
     fn undo(&self, charge: &Charge, bytes: Option<u64>) {
         let table = self.table.load();
         let Some(entry) = table.volume(charge.volume) else {
-            // What was charged to a volume that is gone is gone with it.
+            // A charge to a volume that is gone is gone with it.
             return;
         };
         if entry.domain.id != charge.domain {
@@ -477,8 +477,8 @@ impl Throttle {
         self.table.store(Arc::clone(&table));
         self.version.fetch_add(1, Ordering::Release);
         self.active.store(limited > 0, Ordering::Relaxed);
-        // What waits in a place that is no more finds its new one by being admitted again, by now
-        // under the new table.
+        // A request that waits in a place that is no more finds its new one by being admitted
+        // again, by now under the new table.
         let mut woken = Woken::new();
         for (id, is) in &volumes {
             let Some(was) = old.volumes.get(*id) else {

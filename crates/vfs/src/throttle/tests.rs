@@ -526,7 +526,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     }
 }
 
-/// The requests that came under a lease have been drained by the time that went by since, and the
+/// The requests that came under a lease have been drained by the time that went by since. The
 /// unused rest belongs to no request: neither takes from a later burst, nor adds to it.
 #[test]
 fn a_lease_of_long_ago_makes_no_difference() {

@@ -2,7 +2,7 @@
 //!
 //! They are sorted by what they are and allow, and by whether a break is under way. So an operation
 //! that takes a bit away finds its holders without passing the others, and a second operation finds
-//! the break that it must wait for at once: neither thousands of readers nor thousands of
+//! the break that it must wait for at once. Neither thousands of readers nor thousands of
 //! operations while they are broken cost more than one pass over those concerned.
 
 use super::Holder;

@@ -460,7 +460,7 @@ impl File {
     fn take(&mut self, holder: &Holder, starts: &[u64]) -> Vec<(Range, bool)> {
         let bulk = starts.len() > ONE_BY_ONE && starts.len() > self.own.len() / 16;
         if let (true, Some(&first), Some(&last)) = (bulk, starts.first(), starts.last()) {
-            // What is between the first and the last of them is among them, but for locks of
+            // All locks between the first and the last of them are among them, but for locks of
             // another mode that touch.
             self.tree.retain(|n| {
                 n.owner != holder.id
@@ -523,7 +523,7 @@ impl File {
         exclusive: bool,
     ) -> Installed {
         let near = self.own_in(holder.id, range, true);
-        // What touches the range in another mode stays.
+        // Locks that touch the range in another mode stay.
         let gone: Vec<u64> = near
             .into_iter()
             .filter(|start| {
@@ -591,8 +591,8 @@ impl File {
     /// locks the file has more than before.
     ///
     /// A request that does not overlap `freed` cannot have become free. As soon as a grant covers
-    /// all of it, only requests that are compatible with that grant are tried: a thousand requests
-    /// for one byte cost one grant and a pass.
+    /// all of it, only requests that are compatible with that grant are tried. So a thousand
+    /// requests for one byte cost one grant and a pass.
     pub(super) fn wake(&mut self, mut freed: Range, granted: &mut dyn FnMut(u64, &Waiter, i64)) {
         let mut cover: Option<(HolderId, bool)> = None;
         let mut from = 0;

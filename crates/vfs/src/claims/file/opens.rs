@@ -1,5 +1,5 @@
-//! The opens of a file: the modes that each holder uses and denies to others, counted by mode so
-//! that a test costs the same however many there are.
+//! Opens of a file: the modes that each holder uses and denies to others. They are counted by mode,
+//! so that a test costs the same however many there are.
 
 use super::Holder;
 use super::tree::HolderId;

@@ -1,9 +1,9 @@
-//! The mandatory byte ranges of a file (SMB): each stays as it was asked for, any number of one
-//! open's may lie upon each other, and one is removed only by naming it exactly (MS-FSA 2.1.5.8,
-//! 2.1.5.9).
+//! Mandatory byte ranges of a file (SMB). Each stays as it was asked for, and any number of one
+//! open's may lie upon each other. A range is removed only by naming it exactly (MS-FSA §2.1.5.8,
+//! §2.1.5.9).
 //!
 //! Shared and exclusive ones are in a tree each, since they are tested against different sets of
-//! owners: a write is stopped by everybody's shared ranges, one's own included, but not by one's
+//! owners. A write is stopped by everybody's shared ranges, one's own included, but not by one's
 //! own exclusive ones.
 
 use super::Holder;

@@ -1,15 +1,15 @@
 //! An interval tree that finds conflicts in logarithmic time, however many locks overlap.
 //!
-//! A plain interval tree finds *an* overlapping interval quickly, but not one of *another* owner:
-//! thousands of shared locks may overlap the range without being in the way, and so may the
+//! A plain interval tree finds *an* overlapping interval quickly, but not one of *another* owner.
+//! Thousands of shared locks may overlap the range without being in the way, and so may the
 //! caller's own. So each node stores of its subtree, for exclusive locks and for all, how far the
-//! locks reach ([`Reach`]): the last byte covered, the owner that covers it, and the last byte
-//! covered by any other owner. Whether an owner other than the caller reaches a byte is then one
-//! comparison.
+//! locks reach ([`Reach`]). That is the last byte covered, the owner that covers it, and the last
+//! byte covered by any other owner. Whether an owner other than the caller reaches a byte is then
+//! one comparison.
 //!
-//! Nodes are ordered by first byte, owner and a number: one owner's advisory locks of a file are
+//! Nodes are ordered by first byte, owner and a number. One owner's advisory locks of a file are
 //! disjoint and have number 0; mandatory ones stack, and are numbered. A subtree to the left of a
-//! node that begins in the range begins in the range as well, so if [`Reach`] says that it holds a
+//! node that begins in the range begins in the range as well. So if [`Reach`] says that it holds a
 //! conflict it does: the search goes down one path and never turns back. The tree is balanced by
 //! height (AVL).
 

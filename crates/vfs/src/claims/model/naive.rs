@@ -623,7 +623,7 @@ impl Model {
             let open = self.opens.iter().find(|o| o.file == f && o.owner == *who);
             open.is_some_and(|o| o.key == owner.who)
         };
-        // Whether this holder's ranges are no news to the asking cache.
+        // True if this holder's ranges are no news to the asking cache.
         let shares = |who: &Owner| {
             who.client == owner.client
                 && (kind == Kind::Delegation || who.who == owner.who || keyed(who))
