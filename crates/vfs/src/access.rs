@@ -108,7 +108,7 @@ pub fn may_remove(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     may_take(dir, child, who)
 }
 
-/// The part of [`may_unlink`] that concerns sticky directories.
+/// Returns the part of [`may_unlink`] that concerns sticky directories.
 fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     if dir.mode & S_ISVTX != 0 && !who.is_root() && who.uid != child.uid && who.uid != dir.uid {
         return Err(Error::Perm);
@@ -116,8 +116,8 @@ fn may_take(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mode that is left of `attr` when an unprivileged user changes the content, or any user the
-/// owner of the file; `None` if nothing changes.
+/// Returns the mode that is left of `attr` when an unprivileged user changes the content, or any
+/// user the owner of the file; `None` if nothing changes.
 fn mode_after_change(attr: &Attr) -> Option<u32> {
     let mode = without_set_ids(attr.mode);
     (attr.kind == FileKind::Regular && mode != attr.mode).then_some(mode)
@@ -215,8 +215,8 @@ pub fn for_creation(dir: &Attr, who: &Creds, kind: FileKind, asked: &SetAttr) ->
     out
 }
 
-/// The mode of what is created without one. Clients always send it; these
-/// grant nothing to others.
+/// Returns the mode of what is created without one. Clients always send it; these grant nothing to
+/// others.
 fn default_mode(kind: FileKind) -> u32 {
     match kind {
         FileKind::Directory => 0o700,

@@ -161,7 +161,7 @@ fn of_mode(bits: u32, directory: bool) -> u32 {
 }
 
 impl Acl {
-    /// The stored form.
+    /// Returns the stored form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         for entry in &self.0 {
@@ -179,7 +179,7 @@ impl Acl {
         out
     }
 
-    /// The list of a stored form; `None` if it is malformed.
+    /// Returns the list of a stored form; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Acl> {
         let (VERSION, entries) = bytes.split_first().map(|(v, rest)| (*v, rest))? else {
             return None;
@@ -241,7 +241,7 @@ impl Acl {
         self.decided(concerns) | mask::ALWAYS
     }
 
-    /// The nine bits of the mode that the list comes to (§6.3.2).
+    /// Returns the nine bits of the mode that the list comes to (§6.3.2).
     pub fn mode(&self) -> u32 {
         let bits = |class: Principal| {
             let granted = self.decided(|who| who == class || who == Principal::Everyone);
@@ -251,7 +251,8 @@ impl Acl {
         bits(Principal::Owner) << 6 | bits(Principal::Group) << 3 | bits(Principal::Everyone)
     }
 
-    /// All access for these, passed on to all that is made below a directory if that is wanted.
+    /// Returns a list with all access for `who`, passed on to all that is made below a directory if
+    /// `passed_on`.
     pub fn full(who: Principal, passed_on: bool) -> Acl {
         Acl(vec![Entry {
             allows: true,
@@ -264,12 +265,12 @@ impl Acl {
         }])
     }
 
-    /// The list that says what a mode does.
+    /// Returns the list that says what a mode does.
     pub fn of(mode: u32, directory: bool) -> Acl {
         Acl::default().under(mode, directory)
     }
 
-    /// The list after the mode was set.
+    /// Returns the list after the mode was set.
     #[must_use]
     pub fn under(&self, mode: u32, directory: bool) -> Acl {
         self.limited(mode, mode, directory)
@@ -340,8 +341,8 @@ impl Acl {
         (!list.0.is_empty()).then_some(list)
     }
 
-    /// The list of what is made with `mode`, under a umask, in a directory with this list; `None`
-    /// if nothing is passed on to it.
+    /// Returns the list of what is made with `mode`, under a umask, in a directory with this list;
+    /// `None` if nothing is passed on to it.
     pub fn inherited(&self, directory: bool, mode: u32, umask: u32) -> Option<Acl> {
         let list = self.passed_on(directory)?;
         let effective = |class| list.0.iter().any(|e| e.is_effective() && e.who == class);

@@ -110,13 +110,13 @@ impl Flavours {
     /// NTLM, of SMB.
     pub const NTLM: Flavours = Flavours(0b10_0000);
 
-    /// The flavours of both sets.
+    /// Returns the flavours of both sets.
     #[must_use]
     pub const fn or(self, other: Flavours) -> Flavours {
         Flavours(self.0 | other.0)
     }
 
-    /// The flavours that both sets have.
+    /// Returns the flavours that both sets have.
     #[must_use]
     pub const fn and(self, other: Flavours) -> Flavours {
         Flavours(self.0 & other.0)
@@ -161,8 +161,7 @@ impl Rule {
         }
     }
 
-    /// The identity that the caller acts under; `None` is a caller that gave
-    /// no identity.
+    /// Returns the identity that the caller acts under; `None` is a caller that gave no identity.
     pub fn identity<'i>(&self, caller: Option<&'i Identity>) -> Cow<'i, Identity> {
         let anonymous = || {
             Cow::Owned(Identity::unix(
@@ -212,7 +211,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share that is listed, with all that it has.
+    /// Creates a share that is listed, with all that it has.
     pub fn new(name: impl Into<String>) -> Share {
         Share {
             name: name.into(),
@@ -246,7 +245,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// An export that can be changed and shows no snapshots.
+    /// Creates an export that can be changed and shows no snapshots.
     pub fn new(path: impl Into<String>, volume: Arc<Volume>, rules: Vec<Rule>) -> Export {
         Export {
             path: path.into(),
@@ -260,12 +259,12 @@ impl Export {
         }
     }
 
-    /// The number of its volume.
+    /// Returns the number of its volume.
     pub fn volume(&self) -> VolumeId {
         self.volume.id()
     }
 
-    /// The root of its volume.
+    /// Returns the root of its volume.
     pub fn root(&self) -> FileId {
         FileId {
             volume: self.volume.id(),
@@ -274,7 +273,7 @@ impl Export {
         }
     }
 
-    /// All paths that lead to it.
+    /// Returns all paths that lead to it.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         [&self.path]
             .into_iter()
@@ -290,7 +289,7 @@ impl Export {
         }
     }
 
-    /// The rule that admits `client`, with its place.
+    /// Returns the rule that admits `client`, with its place.
     pub(crate) fn search(
         &self,
         client: IpAddr,
@@ -370,12 +369,13 @@ fn next_generation() -> u64 {
     NEXT.fetch_add(1, atomic::Ordering::Relaxed)
 }
 
-/// The part of a volume.
+/// Returns the part of a volume.
 fn volume_part(id: VolumeId) -> usize {
     id.0 as usize % PARTS
 }
 
-/// The part of a path: FNV-1a. Paths come from administrators; nobody gains by making them collide.
+/// Returns the part of a path: FNV-1a. Paths come from administrators; nobody gains by making them
+/// collide.
 fn path_part(path: &str) -> usize {
     let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -383,8 +383,8 @@ fn path_part(path: &str) -> usize {
     (hash ^ hash >> 32) as usize % PARTS
 }
 
-/// A part without what `gone` says and with `new`, in `order`; of two that stand equal in it the
-/// later.
+/// Returns a part without what `gone` says and with `new`, in `order`; of two that stand equal in
+/// it the later.
 fn rebuilt<T: Clone>(
     part: &[T],
     gone: impl Fn(&T) -> bool,
@@ -399,8 +399,8 @@ fn rebuilt<T: Clone>(
 }
 
 impl ExportTable {
-    /// A table of `exports`. A volume has one export, and a path leads to one: of several, the last
-    /// counts.
+    /// Creates a table of `exports`. A volume has one export, and a path leads to one: of several,
+    /// the last counts.
     pub fn new(exports: Vec<Export>) -> ExportTable {
         ExportTable::default().with(&[], exports.into_iter().map(Arc::new).collect())
     }
@@ -468,30 +468,30 @@ impl ExportTable {
         }
     }
 
-    /// A number that distinguishes this table from every other.
+    /// Returns a number that distinguishes this table from every other.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The export of a volume.
+    /// Returns the export of a volume.
     pub fn of_volume(&self, id: VolumeId) -> Option<&Export> {
         self.find(id).map(|(_, export)| export)
     }
 
-    /// The export of a volume, and its place in its part.
+    /// Returns the export of a volume, and its place in its part.
     pub(crate) fn find(&self, id: VolumeId) -> Option<(usize, &Export)> {
         let part = self.by_volume.get(volume_part(id))?;
         let at = part.binary_search_by_key(&id, |e| e.volume.id()).ok()?;
         part.get(at).map(|e| (at, &**e))
     }
 
-    /// The export at a place that [`ExportTable::find`] returned for this table.
+    /// Returns the export at a place that [`ExportTable::find`] returned for this table.
     pub(crate) fn at(&self, id: VolumeId, place: usize) -> Option<&Export> {
         let part = self.by_volume.get(volume_part(id))?;
         part.get(place).map(|e| &**e)
     }
 
-    /// The export that `path` is, or is below; with the rest of the path. The longest wins.
+    /// Returns the export that `path` is, or is below; with the rest of the path. The longest wins.
     pub fn of_path<'p>(&self, path: &'p str) -> Option<(&Export, &'p str)> {
         let path = path.trim_end_matches('/');
         let mut end = path.len();
@@ -505,7 +505,7 @@ impl ExportTable {
         }
     }
 
-    /// All exports, in no order.
+    /// Returns all exports, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
         self.by_volume
             .iter()

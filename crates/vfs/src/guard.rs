@@ -79,7 +79,7 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(())
     }
 
-    /// The inode's list, or what its mode says if it has none (any more).
+    /// Returns the inode's list, or what its mode says if it has none (any more).
     pub(crate) fn list(&self, cx: &mut EngineContext, attr: &Attr) -> Result<Acl, Halt> {
         let stored = match (attr.guard, self.file.namespace) {
             (Guard::Mode, _) | (_, Namespace::Snapshots) => None,
@@ -121,8 +121,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.may_change() && access::may_remove(dir, child, &self.who.unix).is_ok()
     }
 
-    /// The list that an inode is to have when its mode becomes `mode`, encoded; `None` if it has
-    /// none or nothing changes.
+    /// Returns the list that an inode is to have when its mode becomes `mode`, encoded; `None` if
+    /// it has none or nothing changes.
     pub(crate) fn list_under(
         &self,
         cx: &mut EngineContext,

@@ -78,7 +78,7 @@ pub struct HandleKey {
 pub struct BadHandle;
 
 impl HandleKey {
-    /// The key of an aggregate, from 16 secret bytes.
+    /// Returns the key of an aggregate, from 16 secret bytes.
     pub fn new(secret: [u8; 16], aggregate: [u8; 16]) -> HandleKey {
         let [a, b, c, ..] = aggregate;
         HandleKey {
@@ -87,19 +87,19 @@ impl HandleKey {
         }
     }
 
-    /// The first bytes of the identity of the aggregate that `handle` says it is of; `None` if it
-    /// is no handle at all.
+    /// Returns the first bytes of the identity of the aggregate that `handle` says it is of; `None`
+    /// if it is no handle at all.
     pub fn aggregate_of(handle: &[u8]) -> Option<[u8; AGGREGATE_BYTES]> {
         let h: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         (h[0] == VERSION).then_some([h[1], h[2], h[3]])
     }
 
-    /// A secret for another purpose that is kept as long as this one.
+    /// Returns a secret for another purpose that is kept as long as this one.
     pub fn derive(&self, purpose: &[u8]) -> SipKey {
         self.key.derive(purpose)
     }
 
-    /// The handle of `id`.
+    /// Returns the handle of `id`.
     pub fn encode(&self, id: FileId) -> [u8; HANDLE_BYTES] {
         let mut h = [0u8; HANDLE_BYTES];
         h[0] = VERSION;

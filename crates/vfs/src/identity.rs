@@ -11,7 +11,7 @@ const FEW: usize = weir_base::limits::MAX_GROUPS;
 pub struct Groups(SmallVec<[u32; FEW]>);
 
 impl Groups {
-    /// All of them.
+    /// Returns all of them.
     pub fn as_slice(&self) -> &[u32] {
         &self.0
     }
@@ -24,7 +24,7 @@ impl Groups {
         }
     }
 
-    /// These groups with `to` in place of `from`.
+    /// Returns these groups with `to` in place of `from`.
     fn replaced(&self, from: u32, to: u32) -> Groups {
         let groups = self.0.iter().copied();
         groups
@@ -79,7 +79,7 @@ impl Creds {
 pub struct Sid(SmallVec<[u8; 28]>);
 
 impl Sid {
-    /// A SID from its binary form; `None` if it is not one: 8 to 68 bytes, as the count of
+    /// Returns a SID from its binary form; `None` if it is not one: 8 to 68 bytes, as the count of
     /// sub-authorities says.
     pub fn from_bytes(bytes: &[u8]) -> Option<Sid> {
         const MOST: u8 = 15;
@@ -89,7 +89,7 @@ impl Sid {
         (bytes.len() == 8 + 4 * usize::from(*count)).then(|| Sid(bytes.into()))
     }
 
-    /// Its binary form: 8 to 68 bytes.
+    /// Returns its binary form: 8 to 68 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -119,7 +119,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A user known by numbers only.
+    /// Returns a user known by numbers only.
     pub fn unix(uid: u32, gid: u32, gids: Groups) -> Identity {
         Identity {
             unix: Creds { uid, gid, gids },

@@ -38,13 +38,13 @@ pub struct Unavailable;
 
 /// Source of names. Calls may take as long as they need.
 pub trait Resolver {
-    /// The addresses of a host; none if there is no such host.
+    /// Returns the addresses of a host; none if there is no such host.
     ///
     /// # Errors
     /// [`Unavailable`].
     fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, Unavailable>;
 
-    /// The name that an address claims to have, if any.
+    /// Returns the name that an address claims to have, if any.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -86,7 +86,7 @@ impl<K, T> Default for Known<K, T> {
 }
 
 impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
-    /// The answer, or whether the question is to be put now.
+    /// Returns the answer, or true in `Err` if the question is to be put now.
     fn look(&mut self, key: &K, now: u64) -> Result<&T, bool> {
         if !self.0.contains_key(key) {
             self.make_room();
@@ -256,7 +256,7 @@ impl Names {
         }
     }
 
-    /// Seconds that have passed, as far as [`Names::tick`] was called.
+    /// Returns the seconds that have passed, as far as [`Names::tick`] was called.
     pub fn seconds(&self) -> u64 {
         self.state.lock().now
     }
@@ -349,7 +349,7 @@ impl Names {
     }
 }
 
-/// The names of an address that lead back to it.
+/// Returns the names of an address that lead back to it.
 fn verified(resolver: &dyn Resolver, address: IpAddr) -> Result<Vec<String>, Unavailable> {
     let Some(name) = resolver.name(address)? else {
         return Ok(Vec::new());

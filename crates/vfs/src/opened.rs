@@ -42,11 +42,11 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The holder of a delegation says when the file was last read (`accessed`) and written
-    /// (`modified`) under it. On behalf of the holder, so the caller needs no permission, and no
-    /// cache is broken: who may have modified the file is the only holder. A time of access changes
-    /// nothing else, and is not kept where nothing can be changed, as everywhere. Nor does a time
-    /// of modification that the file has.
+    /// Sets the times at which the file was last read (`accessed`) and written (`modified`) under a
+    /// delegation, as its holder says. It acts on behalf of the holder, so the caller needs no
+    /// permission, and no cache is broken: who may have modified the file is the only holder. A
+    /// time of access changes nothing else, and is not kept where nothing can be changed, as
+    /// everywhere. Nor does a time of modification that the file has.
     pub fn set_held_times(
         &self,
         cx: &mut OpContext,
@@ -135,7 +135,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.run(cx, |cx| Ok(self.volume().note_call(cx, word)?))
     }
 
-    /// Another file near this one in the same volume or snapshot, which was charged with it.
+    /// Returns another file near this one in the same volume or snapshot, which was charged with
+    /// it.
     #[must_use]
     pub fn at(&self, file: FileRef) -> Self
     where
@@ -274,8 +275,8 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The snapshots of this file's volume, the oldest first: when each was taken, and its root.
-    /// None if they are not shown.
+    /// Returns the snapshots of this file's volume, the oldest first: when each was taken, and its
+    /// root. None if they are not shown.
     pub fn snapshots(&self) -> Vec<(Time, FileRef)> {
         let volume = &self.export.volume;
         if !self.export.snapshot_directory {
@@ -490,7 +491,7 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// The mode that a link has when it is none any more; `None`: its own. Everybody may do
+    /// Returns the mode that a link has when it is none any more; `None`: its own. Everybody may do
     /// everything with links that were made as such, as far as their mode says.
     fn mode_of_plain(&self, attr: &Attr) -> Option<u32> {
         let open = attr.mode & 0o777 == 0o777 && attr.guard == Guard::Mode;
@@ -500,8 +501,8 @@ impl<A: AccessModel> Operand<'_, A> {
         open.then_some(all & left)
     }
 
-    /// The first byte from `from` on that is of data or of a hole, and the file's size if there is
-    /// none; needs permission to read.
+    /// Returns the first byte from `from` on that is of data or of a hole, and the file's size if
+    /// there is none; needs permission to read.
     pub fn seek(
         &self,
         cx: &mut OpContext,

@@ -55,7 +55,7 @@ pub enum LockAccess {
     ReadWrite,
 }
 
-/// A name that an entry can have, or that can be looked up.
+/// Checks that an entry can have the name, or that it can be looked up.
 pub(crate) fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
     if name.len() > MAX_NAME {
         return Err(Error::NameTooLong);
@@ -69,7 +69,7 @@ pub(crate) fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
     }
 }
 
-/// A name that can be made or removed: every directory has "." and "..", for ever.
+/// Checks that the name can be made or removed: every directory has "." and "..", for ever.
 fn check_own_name(name: &[u8]) -> std::result::Result<(), Error> {
     check_name(name)?;
     match name {
@@ -98,12 +98,12 @@ fn check_times(set: &SetAttr) -> std::result::Result<(), Error> {
 }
 
 impl<'t, A: AccessModel> Operand<'t, A> {
-    /// The volume itself, for changes: [`Operand::writable`] was checked.
+    /// Returns the volume itself, for changes: [`Operand::writable`] was checked.
     pub(crate) fn volume(&self) -> &'t Volume {
         &self.export.volume
     }
 
-    /// The volume or the snapshot, for reading.
+    /// Returns the volume or the snapshot, for reading.
     pub(crate) fn reading(&self) -> Result<Reading<'t>> {
         Reading::new(&self.export.volume, self.file.namespace)
     }
@@ -124,7 +124,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
     }
 
-    /// Attributes of a directory that is to be changed or searched.
+    /// Returns the attributes of a directory that is to be changed or searched.
     pub(crate) fn directory(&self, cx: &mut EngineContext) -> Result<Attr> {
         let attr = self.attr(cx)?;
         if attr.kind == FileKind::Directory {
@@ -138,7 +138,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.attr_in(cx, self.file.namespace)
     }
 
-    /// Attributes of the same inode elsewhere in the volume.
+    /// Returns the attributes of the same inode elsewhere in the volume.
     pub(crate) fn attr_in(&self, cx: &mut EngineContext, namespace: Namespace) -> Result<Attr> {
         let ino = self.file.ino;
         match namespace {
@@ -382,7 +382,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// The checks of REMOVE and RMDIR.
+    /// Makes the checks of REMOVE and RMDIR.
     pub(crate) fn removing(&self, cx: &mut EngineContext, name: &[u8]) -> Result<Heard> {
         self.writable()?;
         let parent = self.directory(cx)?;
@@ -392,7 +392,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.pass_names(cx, &[(parent.ino, Some(name))], None)
     }
 
-    /// A name was removed from this directory.
+    /// Reports that a name was removed from this directory, and returns the result.
     pub(crate) fn removed(&self, heard: Heard, name: &[u8], done: Done<Removed>) -> Done<Removed> {
         let (dir, child) = (self.file.ino, &done.value.child);
         let changed = [(Some(dir), Event::Entries), (Some(child.ino), Event::Name)];
@@ -478,7 +478,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// The checks of a rename that concern what is renamed and replaced.
+    /// Makes the checks of a rename that concern what is renamed and replaced.
     fn renaming(
         &self,
         cx: &mut EngineContext,
@@ -823,9 +823,9 @@ impl<A: AccessModel> Operand<'_, A> {
 }
 
 impl Vfs {
-    /// The handle of the directory `path` below the root of `export`. The server's own walk, as
-    /// root: whether a client may begin below a root is for the export's rules, and what it may do
-    /// there for the permissions there.
+    /// Returns the handle of the directory `path` below the root of `export`. The server's own
+    /// walk, as root: whether a client may begin below a root is for the export's rules, and what
+    /// it may do there for the permissions there.
     pub fn walk(
         &self,
         cx: &mut OpContext,

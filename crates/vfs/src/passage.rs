@@ -50,7 +50,7 @@ impl Io {
         }
     }
 
-    /// All behind what is left of the file.
+    /// Returns the bytes of a file that a cut to `size` concerns: all behind what is left of it.
     pub(crate) fn cut(ino: Ino, size: u64) -> Io {
         Io {
             ino,

@@ -87,7 +87,7 @@ pub struct OpContext {
 }
 
 impl OpContext {
-    /// The context of an operation requested at `now` over the connection `flow`.
+    /// Returns the context of an operation requested at `now` over the connection `flow`.
     pub fn new(now: Time, flow: u64, arrived: Option<Nanos>) -> OpContext {
         OpContext {
             engine: EngineContext::new(now),
@@ -138,7 +138,7 @@ impl OpContext {
         self.arrived
     }
 
-    /// Bytes of data that it has read or written.
+    /// Returns the bytes of data that it has read or written.
     pub fn moved(&self) -> usize {
         self.moved
     }
@@ -273,14 +273,14 @@ cost! {
 pub struct Charged<C>(C);
 
 impl Charged<Reads> {
-    /// Bytes that may be read.
+    /// Returns the bytes that may be read.
     pub(crate) fn bytes(&self) -> usize {
         self.0.0
     }
 }
 
 impl Charged<Writes> {
-    /// Bytes that may be written.
+    /// Returns the bytes that may be written.
     pub(crate) fn bytes(&self) -> usize {
         self.0.0
     }
@@ -317,12 +317,12 @@ impl<A> Operand<'_, A> {
         self
     }
 
-    /// The file within its volume.
+    /// Returns the file within its volume.
     pub fn file(&self) -> FileRef {
         self.file
     }
 
-    /// The file among those of all volumes.
+    /// Returns the file among those of all volumes.
     pub fn file_id(&self) -> FileId {
         FileId {
             volume: self.export.volume.id(),
@@ -343,7 +343,7 @@ impl<A> Operand<'_, A> {
 }
 
 impl<'t, A> Operand<'t, A> {
-    /// The second file of the same operation, which was charged with the first.
+    /// Returns the second file of the same operation, which was charged with the first.
     pub fn beside(&self, other: Admitted<'t, A>) -> Operand<'t, A> {
         other.0
     }
@@ -357,7 +357,7 @@ impl<'t, A> Admitted<'t, A> {
         Admitted(operand)
     }
 
-    /// The volume that the file is in.
+    /// Returns the volume that the file is in.
     pub fn volume(&self) -> VolumeId {
         self.0.export.volume.id()
     }

@@ -96,8 +96,8 @@ pub trait AccessModel: Copy {
     /// [`Error::Access`].
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
 
-    /// The actor as which others' claims bind it: protocols without an open, and calls outside of
-    /// one, have none of their own.
+    /// Returns the actor as which others' claims bind it: protocols without an open, and calls
+    /// outside of one, have none of their own.
     fn actor(&self) -> Actor<'_> {
         Actor::Stateless
     }

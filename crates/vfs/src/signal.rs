@@ -25,7 +25,7 @@ impl<T> Default for Signal<T> {
 }
 
 impl<T: Copy> Signal<T> {
-    /// The value, once it is set.
+    /// Returns the value, once it is set.
     pub fn get(&self) -> Option<T> {
         self.0.lock().value
     }

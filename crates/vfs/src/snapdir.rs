@@ -90,7 +90,7 @@ impl Deref for Reading<'_> {
 }
 
 impl<A: AccessModel> Operand<'_, A> {
-    /// The file of another inode of the same volume or snapshot.
+    /// Returns the file of another inode of the same volume or snapshot.
     pub fn near(&self, ino: Ino) -> FileRef {
         FileRef {
             ino,
@@ -116,7 +116,7 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Attributes of the directory of snapshots of `dir`, which must exist.
+    /// Returns the attributes of the directory of snapshots of `dir`, which must exist.
     pub(crate) fn snapshots_attr(&self, cx: &mut EngineContext, dir: Ino) -> Result<Attr> {
         let volume = &self.export.volume;
         let of = Reading::new(volume, Namespace::Live)?.getattr(cx, dir)?;
@@ -241,7 +241,7 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(out)
     }
 
-    /// The entries of a directory, or of a directory of snapshots.
+    /// Returns the entries of a directory, or of a directory of snapshots.
     pub(crate) fn entries(
         &self,
         cx: &mut EngineContext,

@@ -65,7 +65,7 @@ impl Default for Tally {
     }
 }
 
-/// The bucket of a latency.
+/// Returns the bucket of a latency.
 fn bucket_of(nanos: u64) -> usize {
     let doublings = u64::BITS - (nanos / FIRST_BUCKET).leading_zeros();
     (doublings as usize).min(BUCKETS - 1)

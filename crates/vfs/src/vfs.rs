@@ -36,7 +36,8 @@ pub struct Vfs {
 }
 
 impl Vfs {
-    /// A waist without exports, in which nothing is ever limited; `key` makes its file handles.
+    /// Creates a waist without exports, in which nothing is ever limited; `key` makes its file
+    /// handles.
     pub fn new(key: HandleKey) -> Arc<Vfs> {
         let no_limits = Throttle::new(
             Arc::new(ManualClock::default()),
@@ -46,8 +47,8 @@ impl Vfs {
         Vfs::with_throttle(key, no_limits, Budget::new(CLAIM_BYTES))
     }
 
-    /// A waist without exports, with the limits of `throttle`, whose clients' claims take at most
-    /// what `claims` has.
+    /// Returns a waist without exports, with the limits of `throttle`, whose clients' claims take
+    /// at most what `claims` has.
     pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, claims: Arc<Budget>) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
@@ -97,7 +98,7 @@ impl Vfs {
         export.verdict(client, protocol, &self.names)
     }
 
-    /// The exports as they are now.
+    /// Returns the exports as they are now.
     pub fn exports(&self) -> Guard<Arc<ExportTable>> {
         self.exports.load()
     }
@@ -111,12 +112,12 @@ impl Vfs {
             .is_some_and(|(_, export)| export.volume.is_held())
     }
 
-    /// A secret for another purpose, which outlives the server as that of handles does.
+    /// Returns a secret for another purpose, which outlives the server as that of handles does.
     pub fn derive_secret(&self, purpose: &[u8]) -> SipKey {
         self.key.derive(purpose)
     }
 
-    /// The handle of something in `volume`.
+    /// Returns the handle of something in `volume`.
     pub fn handle(&self, volume: VolumeId, file: FileRef) -> [u8; HANDLE_BYTES] {
         let FileRef { ino, namespace } = file;
         self.handle_of(FileId {
@@ -126,7 +127,7 @@ impl Vfs {
         })
     }
 
-    /// The handle of a file.
+    /// Returns the handle of a file.
     pub fn handle_of(&self, file: FileId) -> [u8; HANDLE_BYTES] {
         self.key.encode(file)
     }
@@ -136,8 +137,8 @@ impl Vfs {
         self.key.decode(handle)
     }
 
-    /// The flavours by which `session`'s client may use a volume, whatever the session's own: none
-    /// over a connection that is not protected as the rule wants it.
+    /// Returns the flavours by which `session`'s client may use a volume, whatever the session's
+    /// own. Over a connection that is not protected as the rule wants it there are none.
     ///
     /// # Errors
     /// `Stale`, `Denied`; suspended while the client's name decides and is not known.

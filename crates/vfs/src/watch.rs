@@ -95,7 +95,7 @@ pub struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// The directory that a directory is in; `None` if it is the volume's root.
+    /// Returns the directory that a directory is in; `None` if it is the volume's root.
     ///
     /// # Errors
     /// It is gone, or what says it is not in memory.
@@ -107,8 +107,8 @@ impl Way<'_> {
         Ok(Some(found.ino))
     }
 
-    /// The name of a directory in the one that it is in, which is `hint` if that is still true;
-    /// `None` if it cannot be found now.
+    /// Returns the name of a directory in the one that it is in, which is `hint` if that is still
+    /// true; `None` if it cannot be found now.
     pub fn name(&mut self, parent: Ino, dir: Ino, hint: Option<&[u8]>) -> Option<Box<[u8]>> {
         if let Some(hint) = hint
             && let Ok(found) = self.volume.lookup(&mut self.cx, parent, hint)

@@ -63,7 +63,7 @@ impl Breaks {
     }
 }
 
-/// The holder of a grant: the client under the key.
+/// Returns the holder of a grant: the client under the key.
 pub(super) fn under_key(owner: &Owner, key: &Who) -> Owner {
     Owner {
         client: owner.client.clone(),
@@ -89,7 +89,7 @@ impl Claims {
         })
     }
 
-    /// `None` if there is no memory.
+    /// Returns the caching that is granted; `None` if there is no memory.
     fn try_grant(
         &self,
         file: FileId,
@@ -145,8 +145,8 @@ impl Claims {
         Some(may)
     }
 
-    /// A holder acknowledges a break, or releases its grant of itself: it caches no more than
-    /// `keeps` from now on. False if it keeps more than it may.
+    /// Notes that a holder acknowledges a break, or releases its grant of itself: it caches no more
+    /// than `keeps` from now on. Returns false if it keeps more than it may.
     pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: Caching) -> bool {
         let mut shard = self.shard(file);
         let Some(f) = shard.get_mut(&file) else {
@@ -243,7 +243,7 @@ impl Claims {
         })
     }
 
-    /// The answer of a holder that was asked; false if it was not.
+    /// Notes the answer of a holder that was asked; returns false if it was not.
     pub fn reply(&self, file: FileId, owner: &Owner, answer: HolderAttr) -> bool {
         let mut shard = self.shard(file);
         let asked = shard.get_mut(&file).and_then(|f| {

@@ -86,7 +86,7 @@ impl Claims {
         shard.get(&file).is_some_and(|f| f.delete_pending())
     }
 
-    /// The removal of a file, while it is under way.
+    /// Returns the removal of a file, while it is under way.
     pub fn removing(&self, file: FileId) -> Option<Ticket> {
         self.shard(file).get(&file)?.doomed()?.removing.clone()
     }
@@ -148,7 +148,7 @@ impl Claims {
 }
 
 impl File {
-    /// The holder of an open that uses deletion.
+    /// Returns the holder of an open that uses deletion.
     fn deleter(&self, owner: &Owner) -> Option<&Arc<Holder>> {
         let holder = self.holder(owner)?;
         let open = self.more()?.opens.get(holder.id)?;

@@ -121,7 +121,8 @@ impl Graph {
         false
     }
 
-    /// The waiting owners whose locks are in the way of `lock`; `None` if one of `seeker`'s is.
+    /// Returns the waiting owners whose locks are in the way of `lock`; `None` if one of `seeker`'s
+    /// is.
     fn blockers<'g>(
         &'g self,
         table: &Claims,

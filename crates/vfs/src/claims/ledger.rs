@@ -295,7 +295,7 @@ impl Ledger {
         bytes + LARGEST > self.budget.total() / SHARE
     }
 
-    /// The files that a client has anything in.
+    /// Returns the files that a client has anything in.
     pub(super) fn files(&self, client: &Client) -> Vec<FileId> {
         let part = self.part(client.address).lock();
         let account = part.accounts.get(&client.address);
@@ -303,7 +303,7 @@ impl Ledger {
         entry.map_or_else(Vec::new, |e| e.files.keys().copied().collect())
     }
 
-    /// The clients of a service at an address that have anything.
+    /// Returns the clients of a service at an address that have anything.
     pub(super) fn clients_at(&self, service: ServiceId, address: IpAddr) -> Vec<Client> {
         let part = self.part(address).lock();
         let account = part.accounts.get(&address).into_iter();
@@ -319,7 +319,7 @@ impl Ledger {
         account.is_some_and(|a| a.clients.contains_key(&key(client)))
     }
 
-    /// All clients of a service that have anything.
+    /// Returns all clients of a service that have anything.
     pub(super) fn clients(&self, service: ServiceId) -> Vec<Client> {
         let mut out = Vec::new();
         for part in &self.parts {
@@ -330,7 +330,7 @@ impl Ledger {
         out
     }
 
-    /// Bytes charged to an address.
+    /// Returns the bytes charged to an address.
     #[cfg(test)]
     pub(super) fn bytes(&self, address: IpAddr) -> usize {
         let part = self.part(address).lock();

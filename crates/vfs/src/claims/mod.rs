@@ -171,7 +171,7 @@ struct Effects {
 }
 
 impl Claims {
-    /// A table that takes at most what `budget` has.
+    /// Creates a table that takes at most what `budget` has.
     pub fn new(budget: Arc<Budget>) -> Claims {
         Claims {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -245,7 +245,7 @@ impl Claims {
         }
     }
 
-    /// A lock in the way of `want`, if there is one.
+    /// Returns a lock in the way of `want`, if there is one.
     pub fn test(&self, file: FileId, want: &Lock) -> Option<Lock> {
         let shard = self.shard(file);
         let found = shard.get(&file)?.conflict(want);
@@ -291,7 +291,7 @@ impl Claims {
         }
     }
 
-    /// The lock in the way of `want`, after parked holders that were have gone.
+    /// Returns the lock in the way of `want`, after parked holders that were have gone.
     fn conflict(
         &self,
         shard: &mut Shard,
@@ -308,7 +308,7 @@ impl Claims {
         found.map(|(_, lock)| lock)
     }
 
-    /// The owner's entry in the file, charged and made if it is not there.
+    /// Returns the owner's entry in the file, charged and made if it is not there.
     fn enter(&self, shard: &mut Shard, file: FileId, owner: &Owner) -> Option<Arc<Holder>> {
         if let Some(holder) = shard.get(&file).and_then(|f| f.holder(owner)) {
             return Some(Arc::clone(holder));
@@ -653,7 +653,7 @@ impl Claims {
         self.ledger.give(address, bytes);
     }
 
-    /// The clients of a service at an address that have anything in the table.
+    /// Returns the clients of a service at an address that have anything in the table.
     pub fn clients_at(&self, service: ServiceId, address: IpAddr) -> Vec<Client> {
         self.ledger.clients_at(service, address)
     }
@@ -670,7 +670,8 @@ impl Claims {
         self.ledger.has(client)
     }
 
-    /// The budget that everything is charged to; for what else the services have to remember.
+    /// Returns the budget that everything is charged to; for what else the services have to
+    /// remember.
     pub fn budget(&self) -> &Arc<Budget> {
         self.ledger.budget()
     }
@@ -706,7 +707,7 @@ impl Claims {
     }
 }
 
-/// The charge for so many locks, which are not fewer than none.
+/// Returns the charge for so many locks, which are not fewer than none.
 fn pieces(count: i64) -> usize {
     match invariant!(count >= 0, "fewer locks than none") {
         true => count as usize * PIECE,

@@ -45,7 +45,7 @@ impl Parked {
         self.order.len()
     }
 
-    /// All of them, if it is time to search for those that have nothing.
+    /// Returns all of them, if it is time to search for those that have nothing.
     fn to_search(&self) -> Vec<Client> {
         match self.order.len() > 2 * self.searched + UNSEARCHED {
             true => self.order.values().cloned().collect(),
@@ -53,7 +53,7 @@ impl Parked {
         }
     }
 
-    /// The one parked longest; with `address`, at that address.
+    /// Returns the one parked longest; with `address`, at that address.
     fn oldest(&self, address: Option<IpAddr>) -> Option<Client> {
         let mut all = self.order.values();
         let found = all.find(|c| address.is_none_or(|a| c.address == a));

@@ -55,7 +55,7 @@ impl Claims {
         }
     }
 
-    /// The files of a volume in which anything is claimed.
+    /// Returns the files of a volume in which anything is claimed.
     fn files_of(&self, volume: VolumeId) -> Vec<FileId> {
         let mut files = Vec::new();
         for shard in &self.shards {

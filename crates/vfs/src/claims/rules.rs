@@ -90,7 +90,7 @@ impl Event {
         reads.then_some(Event::OpenRead)
     }
 
-    /// The cached state that holders of `kind` lose by it.
+    /// Returns the cached state that holders of `kind` lose by it.
     pub fn takes(self, kind: Kind) -> Caching {
         const W: Caching = Caching::WRITE;
         const H: Caching = Caching::HANDLE;

@@ -43,7 +43,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// An open owner, file id or lease key.
+    /// Returns an open owner, file id or lease key.
     pub const fn key(number: u128) -> Who {
         Who::Key((number >> 64) as u64, number as u64)
     }
@@ -61,7 +61,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The number of the process; 0 for what has none.
+    /// Returns the number of the process; 0 for what has none.
     pub fn process(&self) -> u32 {
         match self.who {
             Who::Process(number) => number,
@@ -69,7 +69,7 @@ impl Owner {
         }
     }
 
-    /// Bytes on the heap that only this owner has.
+    /// Returns the bytes on the heap that only this owner has.
     pub(super) fn extra(&self) -> usize {
         let bytes = match &self.who {
             Who::Process(_) | Who::Key(..) => 0,
@@ -117,7 +117,7 @@ impl Range {
         last: 0,
     };
 
-    /// `length` bytes from `start`; length 0 means to the end of the file.
+    /// Creates the range of `length` bytes from `start`; length 0 means to the end of the file.
     /// `None` if the range passes the largest offset.
     pub fn new(start: u64, length: u64) -> Option<Range> {
         let last = match length {
@@ -127,8 +127,8 @@ impl Range {
         Some(Range { start, last })
     }
 
-    /// `length` bytes from `start` where length 0 means none, as in SMB and in READ and WRITE.
-    /// `None` if the range passes the largest offset.
+    /// Creates the range of `length` bytes from `start` where length 0 means none, as in SMB and in
+    /// READ and WRITE. `None` if the range passes the largest offset.
     pub fn exact(start: u64, length: u64) -> Option<Range> {
         match (start, length) {
             (0, 0) => Some(Range::NOWHERE),
@@ -143,7 +143,7 @@ impl Range {
         }
     }
 
-    /// The length; 0 for a range to the end of the file, and for an empty one.
+    /// Returns the length; 0 for a range to the end of the file, and for an empty one.
     pub fn length(&self) -> u64 {
         if self.last == u64::MAX || self.is_empty() {
             0
@@ -215,7 +215,7 @@ macro_rules! flags {
                 self.0 & other.0 != 0
             }
 
-            /// The union of both sets.
+            /// Returns the union of both sets.
             pub const fn with(self, other: $name) -> $name {
                 $name(self.0 | other.0)
             }
@@ -407,7 +407,7 @@ pub enum Actor<'a> {
 }
 
 impl<'a> Actor<'a> {
-    /// The owner and the key, if it has any.
+    /// Returns the owner and the key, if it has any.
     pub(super) fn holder(self) -> Option<(&'a Owner, &'a Who)> {
         match self {
             Actor::Stateless => None,
@@ -418,7 +418,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// The owner and the key of the grant that an event does not break.
+    /// Returns the owner and the key of the grant that an event does not break.
     pub(super) fn holder_for(self, event: Event) -> Option<(&'a Owner, &'a Who)> {
         match (self, event) {
             (
@@ -432,7 +432,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// The owner of the open, if it acts under one.
+    /// Returns the owner of the open, if it acts under one.
     pub(super) fn owner(self) -> Option<&'a Owner> {
         match self {
             Actor::Stateless | Actor::Client { .. } => None,
@@ -518,8 +518,8 @@ impl Question {
         self.ticket.clone()
     }
 
-    /// The answer; `None` once it is over: the holder caches nothing any more, and the file's own
-    /// attributes hold.
+    /// Returns the answer; `None` once it is over: the holder caches nothing any more, and the
+    /// file's own attributes hold.
     pub fn answer(&self) -> Option<HolderAttr> {
         self.answer.get().copied()
     }

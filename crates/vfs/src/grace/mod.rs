@@ -92,12 +92,12 @@ impl Kinds {
     /// Number of kinds.
     const COUNT: usize = 5;
 
-    /// Both.
+    /// Returns the kinds of both.
     pub const fn or(self, other: Kinds) -> Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// These kinds if `is`, or none.
+    /// Returns these kinds if `is`, or none.
     pub const fn when(self, is: bool) -> Kinds {
         if is { self } else { Kinds::NONE }
     }
@@ -130,12 +130,12 @@ impl Bound {
     /// Anything in any volume.
     pub const ANYWHERE: Bound = Bound([u64::MAX; Kinds::COUNT]);
 
-    /// These kinds in a volume.
+    /// Returns these kinds in a volume.
     pub fn of(kinds: Kinds, volume: VolumeId) -> Bound {
         Bound::in_bits(kinds, 1 << (volume.0 % 64))
     }
 
-    /// These kinds in any volume.
+    /// Returns these kinds in any volume.
     pub fn anywhere(kinds: Kinds) -> Bound {
         Bound::in_bits(kinds, u64::MAX)
     }

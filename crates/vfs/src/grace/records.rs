@@ -42,7 +42,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// The records in the aggregate of `engine`.
+    /// Returns the records in the aggregate of `engine`.
     pub fn of(engine: &Engine) -> Arc<Records> {
         let kept = engine.client_records();
         let numbers = kept.all().into_iter();
@@ -55,7 +55,7 @@ impl Records {
         })
     }
 
-    /// A service's records, in the order in which they were first made.
+    /// Returns a service's records, in the order in which they were first made.
     pub fn all(&self, service: ServiceId) -> Vec<(RecordId, Box<[u8]>)> {
         let all = self.kept.all().into_iter();
         all.map(|(number, record)| (RecordId(number), record))
@@ -63,7 +63,7 @@ impl Records {
             .collect()
     }
 
-    /// A number for a new record.
+    /// Returns a number for a new record.
     fn number(&self, service: ServiceId) -> RecordId {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         RecordId(u64::from(service.0) << SERVICE | next)

@@ -158,8 +158,8 @@ impl State {
         }
     }
 
-    /// The leaf of a client of a volume, made if need be. `None` if the volume is not at that place
-    /// any more.
+    /// Returns the leaf of a client of a volume, made if need be. `None` if the volume is not at
+    /// that place any more.
     pub(super) fn leaf(
         &mut self,
         at: usize,

@@ -25,7 +25,7 @@ impl Level {
     /// All levels, from the root of a pool's tree.
     pub const ALL: [Level; 3] = [Level::Pool, Level::Volume, Level::Client];
 
-    /// Its name in metrics and messages.
+    /// Returns its name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Level::Pool => "pool",
@@ -96,7 +96,7 @@ pub struct ClientStatus {
 }
 
 impl Throttle {
-    /// The status of all pools, with sums as of now.
+    /// Returns the status of all pools, with sums as of now.
     pub fn pools(&self) -> Vec<PoolStatus> {
         let table = self.table.load();
         let now = self.now();
@@ -118,7 +118,7 @@ impl Throttle {
         all
     }
 
-    /// All volumes that the plan names, with their clients.
+    /// Returns all volumes that the plan names, with their clients.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let mut all = Vec::new();
         self.each_volume(true, &mut |status| all.push(status));
@@ -204,7 +204,7 @@ impl Throttle {
     }
 }
 
-/// The limit that held something back last, within the last second.
+/// Returns the limit that held something back last, within the last second.
 fn binding(bound: &Bound, now: Nanos) -> Option<Binding> {
     let (level, limit) = bound.latest(now, OF_LATE)?;
     let level = *Level::ALL.get(level)?;

@@ -29,7 +29,7 @@ impl<V> Default for Parts<V> {
     }
 }
 
-/// The part of a number.
+/// Returns the part of a number.
 fn part_of(number: u64) -> usize {
     (number % PARTS) as usize
 }
@@ -41,7 +41,7 @@ impl<V> Parts<V> {
         part.get(at).map(|(_, value)| value)
     }
 
-    /// All entries, in no order.
+    /// Returns all entries, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Arc<V>)> {
         let parts = self.parts.iter().flat_map(|part| part.iter());
         parts.map(|(number, value)| (*number, value))

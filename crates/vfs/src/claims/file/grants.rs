@@ -68,8 +68,8 @@ impl Grants {
         held
     }
 
-    /// The grants that an event takes something from: those that are to be broken now, and a break
-    /// under way that its cause must wait for as well.
+    /// Returns the grants that an event takes something from: those that are to be broken now, and
+    /// a break under way that its cause must wait for as well.
     pub(in crate::claims) fn hit(
         &self,
         exempt: Option<HolderId>,
@@ -96,7 +96,8 @@ impl Grants {
         (now, ticket)
     }
 
-    /// Another holder that may have writes that it has not sent, and is not asked to send them.
+    /// Returns another holder that may have writes that it has not sent, and is not asked to send
+    /// them.
     pub(in crate::claims) fn writer(&self, me: Option<HolderId>) -> Option<&Held> {
         let classes = (0..=u8::MAX >> 4).filter(|class| Caching(class & 7).any(Caching::WRITE));
         let mut members = classes.flat_map(|class| {
@@ -121,7 +122,7 @@ impl Grants {
         })
     }
 
-    /// All grants of the file, in order of their class.
+    /// Returns all grants of the file, in order of their class.
     #[cfg(test)]
     pub(in crate::claims) fn iter(&self) -> impl Iterator<Item = &Held> {
         assert_eq!(self.by_class.len(), self.class_of.len());

@@ -215,7 +215,7 @@ impl File {
         }
     }
 
-    /// The owners that `select` chooses.
+    /// Returns the owners that `select` chooses.
     pub(super) fn holders_of(&self, select: impl Fn(&Owner) -> bool) -> Vec<Arc<Holder>> {
         let chosen = self.holders.iter().filter(|h| select(&h.0.owner));
         chosen.map(|h| Arc::clone(&h.0)).collect()
@@ -236,7 +236,7 @@ impl File {
             .is_some_and(|m| m.opens.enforced() || !m.stacked.is_empty() || !m.grants.is_empty())
     }
 
-    /// The owners, in no order.
+    /// Returns the owners, in no order.
     pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Holder>> {
         self.holders.iter().map(|h| &h.0)
     }
@@ -271,7 +271,7 @@ impl File {
         self.holder(owner).map(|h| h.id)
     }
 
-    /// An advisory lock of another owner in the way.
+    /// Returns an advisory lock of another owner in the way.
     fn advisory(
         &self,
         me: Option<HolderId>,
@@ -285,7 +285,7 @@ impl File {
         self.piece(node.owner, node.start)
     }
 
-    /// The first range in the way of `want`, and its holder.
+    /// Returns the first range in the way of `want`, and its holder.
     pub(super) fn conflict(&self, want: &Lock) -> Option<(Arc<Holder>, Lock)> {
         self.in_the_way(
             self.id_of(&want.owner),
@@ -340,7 +340,7 @@ impl File {
             .is_some()
     }
 
-    /// Up to `most` different owners of locks in the way of `want`.
+    /// Returns up to `most` different owners of locks in the way of `want`.
     pub(super) fn blockers(&self, want: &Lock, most: usize) -> Vec<Owner> {
         let me = self.id_of(&want.owner);
         let mut seen = HashSet::default();
@@ -425,7 +425,8 @@ impl File {
         piece.is_some_and(|(_, p)| p.last >= last && p.exclusive >= lock.exclusive)
     }
 
-    /// First bytes of the owner's locks that overlap `range`, or touch it if `touching`.
+    /// Returns the first bytes of the owner's locks that overlap `range`, or touch it if
+    /// `touching`.
     fn own_in(&self, id: HolderId, range: Range, touching: bool) -> Vec<u64> {
         let by = u64::from(touching);
         let (from, to) = (
@@ -570,7 +571,7 @@ impl File {
         Some(waiter)
     }
 
-    /// The numbers of the owner's queued requests that `select` chooses.
+    /// Returns the numbers of the owner's queued requests that `select` chooses.
     pub(super) fn queued_by(&self, holder: &Holder, select: impl Fn(&Waiter) -> bool) -> Vec<u64> {
         if !holder.waits() {
             return Vec::new();
@@ -656,7 +657,7 @@ impl File {
         }
     }
 
-    /// All locks, and a check that both indexes hold the same.
+    /// Returns all locks, and checks that both indexes hold the same.
     #[cfg(test)]
     pub(super) fn held(&self) -> Vec<Lock> {
         assert_eq!(self.tree.check(), self.own.len());

@@ -123,7 +123,7 @@ impl Opens {
         self.by_holder.get(&id)
     }
 
-    /// The modes that any open uses, and those that any denies.
+    /// Returns the modes that any open uses, and those that any denies.
     pub(in crate::claims) fn modes(&self) -> (Modes, Modes) {
         let all = [&self.live, &self.parked];
         let any = |of: fn(&Counts) -> [u32; 3]| {

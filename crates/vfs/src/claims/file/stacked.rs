@@ -177,7 +177,7 @@ impl Stacked {
         Some(false)
     }
 
-    /// All locks that are held.
+    /// Returns all locks that are held.
     #[cfg(test)]
     pub(in crate::claims) fn held(&self) -> Vec<Lock> {
         let in_trees = self.shared.check() + self.exclusive.check();

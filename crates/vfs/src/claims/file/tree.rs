@@ -239,7 +239,7 @@ fn remove(link: Link, key: Key) -> Link {
     Some(balance(node))
 }
 
-/// The first conflict in order: see the module's head for why this is one path.
+/// Returns the first conflict in order: see the module's head for why this is one path.
 fn find<'t>(
     link: &'t Link,
     me: HolderId,
@@ -307,7 +307,7 @@ fn flatten(link: Link, into: &mut Vec<Box<Node>>) {
     }
 }
 
-/// A balanced tree of the next `count` nodes.
+/// Returns a balanced tree of the next `count` nodes.
 fn build(nodes: &mut impl Iterator<Item = Box<Node>>, count: usize) -> Link {
     if count == 0 {
         return None;
@@ -358,7 +358,7 @@ impl Tree {
         self.root = build(&mut nodes.into_iter(), count);
     }
 
-    /// The first lock that keeps `me` from locking `range`.
+    /// Returns the first lock that keeps `me` from locking `range`.
     pub(super) fn conflict(
         &self,
         me: Option<HolderId>,
