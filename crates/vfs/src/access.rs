@@ -73,7 +73,7 @@ pub fn may_make(dir: &Attr, who: &Creds, kind: FileKind) -> Result<(), Error> {
     }
 }
 
-/// [`permits`] as an operation's result.
+/// Checks [`permits`], as an operation's result.
 pub fn require(attr: &Attr, who: &Creds, want: u32) -> Result<(), Error> {
     if permits(attr, who, want) {
         Ok(())

@@ -281,7 +281,7 @@ impl From<volume::Stop> for Halt {
 }
 
 impl Halt {
-    /// With the volume that stopped.
+    /// Returns the outcome with the volume that stopped.
     #[cold]
     pub(crate) fn of(self, volume: &Arc<Volume>) -> Stop {
         match self {

@@ -147,7 +147,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Everyone, read and write, with `squash`.
+    /// Creates a rule for everyone, to read and write, with `squash`.
     pub fn open(squash: Squash) -> Rule {
         Rule {
             clients: Clients::Any,

@@ -189,12 +189,12 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
     }
 
-    /// Attributes, if they are in memory: for replies that can do without.
+    /// Returns the attributes, if they are in memory: for replies that can do without.
     pub fn attr_at_hand(&self, cx: &mut OpContext) -> Option<Attr> {
         self.attr(&mut cx.engine).ok()
     }
 
-    /// Space and inodes of the file's volume.
+    /// Returns the space and inodes of the file's volume.
     pub fn statfs(&self) -> StatFs {
         self.volume().statfs()
     }
@@ -316,7 +316,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         Ok((self.inherit(cx, &parent, kind, attrs)?, heard))
     }
 
-    /// Something was made in this directory.
+    /// Reports that something was made in this directory, and returns the result.
     fn made(&self, heard: Heard, name: &[u8], done: Done<Created>) -> Done<Created> {
         self.names_changed(heard, [(Some(self.file.ino), Event::Entries)]);
         self.report_of(self.file.ino, name, &done.value.attr, Report::Added);

@@ -122,7 +122,8 @@ impl OpContext {
         self.question = None;
     }
 
-    /// The operation must not be carried out twice: `key` becomes part of its log record.
+    /// Sets the key of a call that must not be carried out twice: it becomes part of the
+    /// operation's log record.
     pub fn set_call(&mut self, key: Option<CallKey>) {
         self.engine.call = key;
     }
@@ -200,8 +201,8 @@ impl OpContext {
         }
     }
 
-    /// The operation has come to its end, whatever that was: what it was charged and did not move
-    /// is refunded.
+    /// Ends the operation, whatever its outcome: bytes that it was charged for and did not move are
+    /// refunded.
     pub fn settle(&mut self, throttle: &Throttle) {
         // In place: to take it out means copying it, which costs more than the rest.
         if let Some(charge) = &self.charge {

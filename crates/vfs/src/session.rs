@@ -33,7 +33,7 @@ impl Flavours {
         Flavours(1 << flavour as u8)
     }
 
-    /// One of them: the weakest.
+    /// Returns the weakest of them.
     pub fn first(self) -> Option<Flavour> {
         use Flavour::{Krb5, Krb5Integrity, Krb5Privacy, None as Nobody, Ntlm, Sys};
         let all = [Nobody, Sys, Krb5, Krb5Integrity, Krb5Privacy, Ntlm];

@@ -72,7 +72,8 @@ fn bucket_of(nanos: u64) -> usize {
 }
 
 impl Tally {
-    /// `bucket` is that of `nanos`: determined once for all tallies that count the operation.
+    /// Counts an operation. `bucket` is that of `nanos`: determined once for all tallies that count
+    /// the operation.
     fn record(&mut self, bytes: u64, nanos: u64, bucket: usize) {
         self.count += 1;
         self.bytes += bytes;

@@ -53,7 +53,7 @@ pub struct Report<'a> {
 
 /// Receiver of the reports.
 pub trait Watcher: Send + Sync {
-    /// Called on the thread of the operation, which is done: it must not block.
+    /// Takes a report, on the thread of the operation, which is done: it must not block.
     fn changed(&self, report: &Report<'_>, way: &mut Way<'_>);
 }
 

@@ -116,7 +116,7 @@ impl Claims {
         }
     }
 
-    /// An open of a file was closed.
+    /// Notes that an open of a file was closed.
     pub(super) fn closed(
         &self,
         f: &mut File,

@@ -70,7 +70,7 @@ impl Claims {
         }
     }
 
-    /// The client is back.
+    /// Ends the parking of a client that is back.
     pub fn unpark(&self, client: &Client) {
         self.parked.lock().remove(client);
         for file in self.ledger.files(client) {

@@ -347,7 +347,7 @@ impl Grace {
         known.then_some(()).ok_or(Refused::NotExpected)
     }
 
-    /// A client has claimed all that it had. If it was the last one, the period is over.
+    /// Notes that a client has claimed all that it had. If it was the last one, the period is over.
     pub fn finished(&self, claimant: &Claimant) {
         let mut state = self.state.lock();
         let state = &mut *state;

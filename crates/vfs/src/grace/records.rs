@@ -161,8 +161,8 @@ impl Records {
         &self.kept
     }
 
-    /// The grace period is over: files that are open no more and have no name may go. Costs a load
-    /// when it was over already.
+    /// Notes that the grace period is over: files that are open no more and have no name may go.
+    /// Costs a load when it was over already.
     pub fn end_grace(&self) {
         self.kept.end_grace();
     }

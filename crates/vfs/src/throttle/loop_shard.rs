@@ -38,7 +38,7 @@ impl LoopShard {
         }
     }
 
-    /// The first alarm given is the one used.
+    /// Sets the alarm; the first one given is the one used.
     pub(super) fn on_alarm(&self, alarm: Arc<dyn Alarm>) {
         let _ = self.alarm.set(alarm);
         let mut timers = self.timers.lock();

@@ -134,7 +134,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Nothing is limited yet. `shards` is the number of event loops.
+    /// Creates a throttle in which nothing is limited yet. `shards` is the number of event loops.
     pub fn new(clock: Arc<dyn Clock>, shards: usize, credit: CreditLimits) -> Arc<Throttle> {
         let now = nanos(&*clock);
         Arc::new(Throttle {
@@ -149,7 +149,7 @@ impl Throttle {
         })
     }
 
-    /// The time by which limits go.
+    /// Returns the time by which limits go.
     pub fn now(&self) -> Nanos {
         nanos(&*self.clock)
     }
@@ -159,7 +159,7 @@ impl Throttle {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// The number of the table in force.
+    /// Returns the number of the table in force.
     fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -183,7 +183,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// The entry of a volume that something limits.
+    /// Returns the entry of a volume that something limits.
     fn limited(&self, volume: VolumeId) -> Option<Arc<Entry>> {
         let table = self.table.load();
         table.volume(volume).filter(|entry| entry.limited).cloned()
@@ -408,7 +408,7 @@ impl Throttle {
         }
     }
 
-    /// Bytes held for requests that wait, and how many may be.
+    /// Returns the bytes held for requests that wait, and the limits of them.
     pub fn held(&self) -> (usize, CreditLimits) {
         (self.credit.held(), self.credit.limits())
     }

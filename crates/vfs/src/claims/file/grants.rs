@@ -24,7 +24,7 @@ pub(in crate::claims) struct Held {
     pub(in crate::claims) asked: Option<Question>,
 }
 
-/// Number of the class that a grant is sorted into.
+/// Returns the number of the class that a grant is sorted into.
 fn class(kind: Kind, caching: Caching, breaking: bool) -> u8 {
     u8::from(breaking) << 4 | u8::from(kind == Kind::Delegation) << 3 | caching.0
 }
