@@ -1,7 +1,8 @@
 //! Domains of Active Directory of NetApp Volumes: the public API's resource to and from the model.
 //!
-//! What the server always does (`aesEncryption`, `ldapSigning`, `encryptDcConnections`) may be said, and changes nothing; what only
-//! describes the domain (`dns`, `kdcIp`) is kept. A password is never returned.
+//! Settings that the server always has (`aesEncryption`, `ldapSigning`, `encryptDcConnections`) may
+//! be said, and change nothing. Fields that only describe the domain (`dns`, `kdcIp`) are kept. A
+//! password is never returned.
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, is_set, required};

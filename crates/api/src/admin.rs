@@ -1,4 +1,5 @@
-//! Tokens and the audit log over HTTP: Weir's own paths, since no public API has anything of the kind.
+//! Tokens and the audit log over HTTP: Weir's own paths, since no public API has anything of the
+//! kind.
 
 use crate::app::AppState;
 use crate::error::{ApiError, ApiResult};

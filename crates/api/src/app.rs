@@ -1,8 +1,9 @@
 //! From an HTTP request to its response: authentication, routing, the body; and back.
 //!
-//! The order of the checks is the order of their cost to us and of what they reveal: where the request comes from,
-//! whose token it carries, whether there is such a path, whether the role suffices; only then is a body read, and never
-//! more of it than [`body::MAX_BODY`]. If the gate refuses a request, nothing is read behind its head.
+//! The order of the checks is the order of their cost to us and of what they reveal. The request's
+//! address comes first, then its token, then the path, then the role. Only then is a body read, and
+//! never more of it than [`body::MAX_BODY`]. If the gate refuses a request, nothing is read behind
+//! its head.
 
 use crate::body::{self, MAX_BODIES, Unread};
 use crate::connections::Slot;
@@ -65,8 +66,8 @@ struct Inner {
 }
 
 impl AppState {
-    /// Over a control plane. `at` is where clients mount from; if its address is unspecified (`0.0.0.0`), clients get
-    /// the address at which they reached this listener.
+    /// Over a control plane. `at` is where clients mount from; if its address is unspecified
+    /// (`0.0.0.0`), clients get the address at which they reached this listener.
     pub fn new(control: Arc<Control>, at: Mounts) -> AppState {
         control.set_render(lro::render());
         AppState(Arc::new(Inner {
@@ -95,8 +96,8 @@ impl AppState {
         self.changed(|i| i.problems = Some(problems))
     }
 
-    /// With ONTAP's interface, below `/api` and behind the pools, and with replications: over the cluster as each user
-    /// sees it. It is asked on threads where it may wait.
+    /// With ONTAP's interface, below `/api` and behind the pools, and with replications: over the
+    /// cluster as each user sees it. It is asked on threads where it may wait.
     #[must_use]
     pub fn with_ontap(self, clusters: Clusters<Actor>) -> AppState {
         self.changed(|i| i.ontap = Some(Surface::new(clusters)))
@@ -173,10 +174,11 @@ impl std::fmt::Debug for AppState {
     }
 }
 
-/// How callers are authenticated.
+/// Means by which callers are authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Not at all: every client that reaches the listener is trusted, so it is to be on a loopback address.
+    /// No means: every client that reaches the listener is trusted, so it is to be on a loopback
+    /// address.
     Loopback,
     /// Holders of a token.
     Tokens,
@@ -249,8 +251,8 @@ async fn sign(app: &AppState, gate: Gate, head: &Parts, body: axum::body::Body) 
     }
 }
 
-/// What probes are answered, who need no token and learn nothing but a status: `/livez`, that the process answers;
-/// `/readyz`, that it serves and has no problem that `/health` would name.
+/// Answers a probe, which needs no token and learns nothing but a status. `/livez` says that the
+/// process answers; `/readyz` says that it serves and has no problem that `/health` would name.
 fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Response> {
     let ready = match path {
         "/livez" => true,
@@ -287,7 +289,8 @@ fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
 /// Authenticates the caller of a request.
 ///
 /// # Errors
-/// INVALID_ARGUMENT: a malformed Host; PERMISSION_DENIED: a browser, for another site's page; UNAUTHENTICATED.
+/// INVALID_ARGUMENT: a malformed Host; PERMISSION_DENIED: a browser, for another site's page;
+/// UNAUTHENTICATED.
 async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
     let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
     gate::same_origin(&head.headers)?;
@@ -455,7 +458,8 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
     Some(r)
 }
 
-/// Returns 200 if requests are served, with the warnings that there are; else 503, so that a probe need not read the body.
+/// Returns 200 if requests are served, with the warnings that there are; else 503, so that a probe
+/// need not read the body.
 fn health(problems: &[Problem]) -> Response {
     let (status, word) = if problems.iter().any(|p| p.fatal) {
         (StatusCode::SERVICE_UNAVAILABLE, "FAILED")
@@ -556,8 +560,8 @@ pub(crate) fn ontap_call(
     })
 }
 
-/// Runs a request to ONTAP's interface, and `then` with its response, on a thread that may block: a page of records is text,
-/// and gone, before the loop that serves all others sees it.
+/// Runs a request to ONTAP's interface, and `then` with its response, on a thread that may block.
+/// So a page of records is text, and gone, before the loop that serves all others sees it.
 ///
 /// # Errors
 /// FAILED_PRECONDITION: this server has no such interface.
@@ -612,8 +616,8 @@ fn ontap_response(reply: &Reply) -> Response {
         r.headers_mut().insert(header::LOCATION, location);
     }
     if status == StatusCode::UNAUTHORIZED {
-        // Not Basic, though it is taken: ONTAP's clients send it unasked, and a browser that is asked for it keeps it, and
-        // sends it along with what other sites' pages want from here.
+        // Not Basic, though it is taken: ONTAP's clients send it unasked. A browser that is asked
+        // for it keeps it, and sends it along with what other sites' pages want from here.
         r.headers_mut().insert(
             header::WWW_AUTHENTICATE,
             HeaderValue::from_static(crate::error::CHALLENGE),

@@ -1,7 +1,8 @@
 //! Bodies of requests: which are read, how much of them, for how long.
 //!
-//! A body is JSON and says so. That is a rule of safety: of the types that a page may send to another site without asking
-//! that site first (CORS' "simple" requests), JSON is none, and no type at all is one.
+//! A body is JSON and says so. That is a rule of safety: a page may send some types to another site
+//! without asking that site first (CORS' "simple" requests). JSON is none of them, and no type at
+//! all is one.
 
 use crate::error::{ApiError, ApiResult};
 use axum::body::{Body, Bytes, HttpBody as _};
@@ -16,15 +17,15 @@ use weir_control::Status;
 /// A body has to arrive within this.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// The body of a request that was admitted. If it is not read, what the client still sends is thrown away, so that the
-/// client gets to read the reply.
+/// The body of a request that was admitted. If it is not read, what the client still sends is
+/// thrown away, so that the client gets to read the reply.
 pub struct Unread {
     body: Option<Body>,
     discard: bool,
 }
 
 impl Unread {
-    /// Of a request with these headers.
+    /// Creates the body of a request with these headers.
     pub fn new(headers: &HeaderMap, body: Body) -> Unread {
         Unread {
             body: Some(body),
@@ -80,7 +81,8 @@ fn too_large() -> Box<ApiError> {
     )
 }
 
-/// Whether a media type is JSON (RFC 8259 §11, RFC 6839 §3.1): `application/json`, `application/hal+json`, ….
+/// Returns true if a media type is JSON (RFC 8259 §11, RFC 6839 §3.1): `application/json`,
+/// `application/hal+json`, ….
 fn is_json(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     essence.split_once('/').is_some_and(|(kind, subtype)| {
@@ -92,7 +94,7 @@ fn is_json(media_type: &str) -> bool {
     })
 }
 
-/// What is declared has to be JSON, and what is sent has to be declared.
+/// Checks the content type: a declared one has to be JSON, and a body has to declare one.
 fn check_type(headers: &HeaderMap, body: &Unread) -> ApiResult<()> {
     let mut declared = headers.get_all(header::CONTENT_TYPE).iter();
     let problem = match (declared.next(), declared.next()) {
@@ -118,7 +120,8 @@ fn check_type(headers: &HeaderMap, body: &Unread) -> ApiResult<()> {
 /// Reads a body, and holds its share of what all bodies may have.
 ///
 /// # Errors
-/// It is not declared to be JSON (415), too large (413), too slow (408), or there are too many at once (UNAVAILABLE).
+/// It is not declared to be JSON (415), too large (413), too slow (408), or there are too many at
+/// once (UNAVAILABLE).
 pub async fn read<'a>(
     bodies: &'a Semaphore,
     headers: &HeaderMap,

@@ -1,15 +1,20 @@
 //! Which clients may hold a connection, and for how long.
 //!
-//! A connection costs a slot, and slots are few. What a stranger can do with it must not keep a holder of a token out,
-//! so a connection is **unknown** until a request over it was admitted ([`crate::gate`]), and:
+//! A connection costs a slot, and slots are few. What a stranger can do with it must not keep a
+//! holder of a token out. So a connection is **unknown** until a request over it was admitted
+//! ([`crate::gate`]), and:
 //!
-//! - unknown connections of one address (IPv6: of one /64, which is what one host is given) are capped;
-//! - when all slots are taken, the new connection gets the slot of the unknown one that has been idle for longest, and
-//!   where all are known, of the known one that has been idle for longest: a newcomer always has the time for its request;
-//! - an unknown connection has [`HEAD_TIME`] for the head of its request, and is closed behind the refusal; a known one
-//!   may be idle for [`IDLE_TIME`] between requests, and has [`HEAD_TIME`] from a head's first byte to its last.
+//! - unknown connections of one address (IPv6: of one /64, which is what one host is given) are
+//!   capped;
+//! - when all slots are taken, the new connection gets the slot of the unknown one that has been
+//!   idle for longest, and where all are known, of the known one that has been idle for longest: a
+//!   newcomer always has the time for its request;
+//! - an unknown connection has [`HEAD_TIME`] for the head of its request, and is closed behind the
+//!   refusal; a known one may be idle for [`IDLE_TIME`] between requests, and has [`HEAD_TIME`]
+//!   from a head's first byte to its last.
 //!
-//! "Idle" is every state but a request being worked on. Where no token is asked for (loopback), all are known.
+//! "Idle" is every state but a request being worked on. Where no token is asked for (loopback), all
+//! are known.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,12 +24,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_base::limits::api::{MAX_API_CONNECTIONS, MAX_UNKNOWN_PER_ADDRESS};
 
-/// From the first byte of a request's head to its last, and from the handshake to the end of the first head.
+/// From the first byte of a request's head to its last, and from the handshake to the end of the
+/// first head.
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
 /// From the end of a reply to the next request. Clients that poll do so every ten seconds.
 pub const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// What a connection is doing.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Nothing of a request has arrived since then.
@@ -36,7 +42,7 @@ enum Phase {
 }
 
 struct Entry {
-    /// Of the peer; see [`source`].
+    /// Address of the peer; see [`source`].
     source: IpAddr,
     known: bool,
     phase: Phase,
@@ -60,7 +66,8 @@ struct Table {
 }
 
 impl Table {
-    /// Frees the slot of the connection that has been idle for longest among those that `fits` accepts.
+    /// Frees the slot of the connection that has been idle for longest among those that `fits`
+    /// accepts.
     fn evict(&mut self, fits: impl Fn(&Entry) -> bool) -> bool {
         let idle = self.entries.iter().filter(|(_, e)| fits(e));
         let idle = idle.filter_map(|(id, e)| Some((e.idle_since()?, *id)));
@@ -83,8 +90,8 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the listener trusts
-    /// every client.
+    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the
+    /// listener trusts every client.
     pub fn admit(self: &Arc<Self>, peer: IpAddr, known: bool) -> Option<Arc<Slot>> {
         let source = source(peer);
         let evicted = Arc::new(Notify::new());
@@ -142,7 +149,7 @@ impl Slot {
         self.with(|e| e.known = true);
     }
 
-    /// Whether a request over the connection was admitted.
+    /// Returns true if a request over the connection was admitted.
     pub fn is_known(&self) -> bool {
         self.with(|e| e.known).unwrap_or(false)
     }
@@ -167,7 +174,8 @@ impl Slot {
         Working(Arc::clone(self))
     }
 
-    /// When the connection is to be closed if nothing more arrives; `None` while a request is worked on.
+    /// Returns the time at which the connection is to be closed if nothing more arrives; `None`
+    /// while a request is worked on.
     pub fn deadline(&self) -> Option<Instant> {
         let limits = |e: &mut Entry| match e.phase {
             Phase::Busy => None,
@@ -194,7 +202,7 @@ impl Drop for Working {
     }
 }
 
-/// What counts as one address: an IPv4 address, or the /64 of an IPv6 one.
+/// Returns the address that connections are counted by: an IPv4 address, or the /64 of an IPv6 one.
 pub(crate) fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
@@ -257,7 +265,8 @@ mod tests {
         }
         drop(working);
         slots[1].passed();
-        // All are known: the one that has been idle for longest, which is not the one that has just been at work.
+        // All are known: the one that has been idle for longest, which is not the one that has just
+        // been at work.
         let last = all.admit(address(9998), false).unwrap();
         assert!(!lives(&slots[0]) && lives(&slots[1]) && lives(&last));
         // All are at work: there is no place.

@@ -1,11 +1,12 @@
-//! The web console: files that hold no secret and are served to everybody, and the rules that a browser is to keep to.
+//! The web console: files that hold no secret and are served to everybody, and the rules that a
+//! browser is to keep to.
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use weir_console::File;
 
-/// Sources of a page's scripts, styles and data: this server. Scripts make no markup of text but by Svelte's
-/// own templates.
+/// Sources of a page's scripts, styles and data: this server. Scripts make no markup of text but by
+/// Svelte's own templates.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types svelte-trusted-html";
@@ -72,7 +73,8 @@ fn is(element: &str, wanted: &str) -> bool {
     named && !parts.any(refused)
 }
 
-/// Adds to a reply what browsers are to observe: to every one that its type is the one it says, to pages the policy.
+/// Adds to a reply what browsers are to observe: to every one that its type is the one it says, to
+/// pages the policy.
 pub fn protect(reply: &mut Response) {
     let set = reply.headers_mut();
     set.insert(

@@ -2,8 +2,8 @@
 //! `{"error": {code, message, status, details: [ErrorInfo, BadRequest]}}`
 //! (<https://cloud.google.com/apis/design/errors>, google/rpc/error_details.proto).
 //!
-//! The pairing of status names and HTTP codes is google/rpc/code.proto's: clients decide from the code whether to try
-//! again (429, 499, 503, 504 they do; 400, 403, 404, 409 they do not).
+//! The pairing of status names and HTTP codes is google/rpc/code.proto's. Clients decide from the
+//! code whether to try again (429, 499, 503, 504 they do; 400, 403, 404, 409 they do not).
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ pub use weir_control::Status;
 pub struct Violation {
     /// The path of the field, such as `exportPolicy.rules[0].anonUid`.
     pub field: String,
-    /// What is wrong with it.
+    /// Text for people that says what is wrong with it.
     pub description: String,
 }
 
@@ -27,13 +27,13 @@ pub struct ApiError {
     pub status: Status,
     /// An HTTP code other than the status's own (405, 413), for clients that read that.
     pub http: Option<u16>,
-    /// For people, in English.
+    /// Message for people, in English.
     pub message: String,
-    /// For programs: the rule's name, UPPER_SNAKE.
+    /// Reason for programs: the rule's name, UPPER_SNAKE.
     pub reason: String,
-    /// What the rule was about.
+    /// Values that the rule is about.
     pub metadata: Vec<(String, String)>,
-    /// Which fields are wrong.
+    /// Fields that are wrong.
     pub violations: Vec<Violation>,
     /// Seconds after which the request may be tried again, where that is known.
     pub retry_after: Option<i64>,
@@ -99,10 +99,12 @@ impl ApiError {
         e
     }
 
-    /// The API has it, this server does not. `instead` is what to do, as a sentence; empty: there is nothing.
+    /// The API has it, this server does not. `instead` is what to do, as a sentence; empty: there
+    /// is nothing.
     ///
-    /// Not UNIMPLEMENTED, which is 501: gcloud takes every 5xx for a passing failure, tries five times in half a minute, and
-    /// then blames the network. A 400 it shows at once, with its message.
+    /// Not UNIMPLEMENTED, which is 501: gcloud takes every 5xx for a passing failure, tries five
+    /// times in half a minute, and then blames the network. A 400 it shows at once, with its
+    /// message.
     pub fn unimplemented(what: &str, instead: &str) -> Box<ApiError> {
         let space = if instead.is_empty() { "" } else { ". " };
         ApiError::new(
@@ -209,7 +211,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// What handlers return. Boxed: an error is large and rare.
+/// Result of a handler. Boxed: an error is large and rare.
 pub type ApiResult<T> = Result<T, Box<ApiError>>;
 
 #[cfg(test)]

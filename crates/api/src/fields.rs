@@ -1,4 +1,5 @@
-//! Taking a message in normal form apart: what the model knows becomes typed, the rest stays as it was sent.
+//! Taking a message in normal form apart: what the model knows becomes typed, the rest stays as it
+//! was sent.
 
 use crate::error::{ApiError, ApiResult};
 use crate::json::{Object, abbreviate};
@@ -7,14 +8,14 @@ use serde_json::Value;
 use weir_base::limits::api::{MAX_RESOURCE_LABEL, MAX_RESOURCE_LABELS};
 use weir_control::{Extra, Labels};
 
-/// What a request says of a field.
+/// Statement of a request on a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said<T> {
     /// Nothing: it stays as it is.
     Nothing,
-    /// That it is to be as if never set.
+    /// The field is to be as if never set.
     Clear,
-    /// That it is to become this value.
+    /// The field is to become this value.
     Set(T),
 }
 
@@ -68,7 +69,7 @@ impl<T> Said<T> {
 pub struct Fields(Object);
 
 impl Fields {
-    /// Of a message in normal form, or of what a mask made of one.
+    /// Creates the fields of a message in normal form, or of what a mask made of one.
     pub fn new(mut object: Object) -> Fields {
         object.remove("name");
         Fields(object)
@@ -178,8 +179,8 @@ impl Fields {
         })
     }
 
-    /// A field of a feature that this server does not have: storing it would suggest an effect that it lacks. Null,
-    /// false and empty values have none.
+    /// A field of a feature that this server does not have: storing it would suggest an effect that
+    /// it lacks. Null, false and empty values have none.
     ///
     /// # Errors
     /// FAILED_PRECONDITION: the field is set.
@@ -201,8 +202,9 @@ impl Fields {
         }
     }
 
-    /// Refuses what `field` asks for if this server would not do it. `asks` says whether a value asks for anything; one
-    /// that does not is kept and returned as it was sent. `instead` says what to do.
+    /// Refuses what `field` asks for if this server would not do it. `asks` says whether a value
+    /// asks for anything; one that does not is kept and returned as it was sent. `instead` says
+    /// what to do.
     ///
     /// # Errors
     /// INVALID_ARGUMENT, with the reason NOT_OFFERED.
@@ -228,7 +230,8 @@ impl Fields {
         Err(e)
     }
 
-    /// A field that cannot change once the resource is made; saying what it is already is no change.
+    /// A field that cannot change once the resource is made; saying what it is already is no
+    /// change.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: the value differs from the current one.
@@ -251,7 +254,7 @@ impl Fields {
     }
 }
 
-/// Whether a value is anything but the type's default.
+/// Returns true if a value is anything but the type's default.
 pub fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -306,8 +309,9 @@ fn check_label(key: &str, value: &str) -> ApiResult<()> {
     ))
 }
 
-/// The id of a new resource: letters, digits, `-` and `_`, beginning with a letter, ending with a letter or digit, at
-/// most 63 of them (the public API's rule for `volumeId`, and the underscore, which Terraform users are used to).
+/// The id of a new resource: letters, digits, `-` and `_`, beginning with a letter, ending with a
+/// letter or digit, at most 63 of them. That is the public API's rule for `volumeId`, and the
+/// underscore, which Terraform users are used to.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: no id, or one against these rules.
@@ -337,7 +341,8 @@ pub fn check_id(parameter: &str, id: Option<&str>) -> ApiResult<String> {
     ))
 }
 
-/// Builds a resource for the wire. Empty text and maps are left out, as the JSON mapping leaves out defaults.
+/// Builds a resource for the wire. Empty text and maps are left out, as the JSON mapping leaves out
+/// defaults.
 #[derive(Debug, Default)]
 pub struct Made(Object);
 

@@ -1,7 +1,7 @@
 //! Files in snapshots: `:findFile`, `:restoreFile` and `:download`.
 //!
-//! A caller sees data without the permissions of files, so these take the role of an editor, who may export a volume to
-//! itself anyway. Each request is in the audit log, with the path.
+//! A caller sees data without the permissions of files, so these take the role of an editor, who
+//! may export a volume to itself anyway. Each request is in the audit log, with the path.
 
 use crate::app::{AppState, waiting};
 use crate::connections::{Slot, Working};
@@ -31,7 +31,8 @@ use weir_control::{Actor, Refusal, Stamp, Status, VolumeName};
 pub struct FilePath(Vec<Vec<u8>>);
 
 impl FilePath {
-    /// Takes a path apart, from the volume's root on. Slashes at its ends and repeated ones count once.
+    /// Takes a path apart, from the volume's root on. Slashes at its ends and repeated ones count
+    /// once.
     ///
     /// # Errors
     /// The rule that it breaks, in words.
@@ -121,7 +122,7 @@ pub struct FileVersion {
     pub first: String,
     /// The newest.
     pub last: String,
-    /// When the oldest and the newest were taken.
+    /// Times at which the oldest and the newest were taken.
     pub taken: (Time, Time),
     /// Number of snapshots that have it.
     pub snapshots: u64,
@@ -132,9 +133,9 @@ pub struct FileVersion {
 /// The versions of a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// As the volume has it now.
+    /// State in the volume now.
     pub live: Option<FileState>,
-    /// As snapshots have it, newest first; at most [`MAX_FILE_VERSIONS`].
+    /// States in snapshots, newest first; at most [`MAX_FILE_VERSIONS`].
     pub versions: Vec<FileVersion>,
     /// Older versions that were left out.
     pub omitted: u64,
@@ -183,10 +184,12 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// The snapshot is gone, or cannot be read.
     fn read(&self, file: &OpenFile, at: u64, len: usize) -> Result<Vec<u8>, Refusal>;
-    /// Copies a regular file of a snapshot into the volume; durable when it returns. Returns its path and state.
+    /// Copies a regular file of a snapshot into the volume; durable when it returns. Returns its
+    /// path and state.
     ///
     /// # Errors
-    /// NOT_FOUND; ALREADY_EXISTS: the name is taken; FAILED_PRECONDITION: the volume or the directory takes no file.
+    /// NOT_FOUND; ALREADY_EXISTS: the name is taken; FAILED_PRECONDITION: the volume or the
+    /// directory takes no file.
     fn restore(
         &self,
         key: &str,
@@ -245,7 +248,8 @@ impl Wanted<'_> {
         volume.map(|v| v.key.to_string()).ok_or_else(none)
     }
 
-    /// Writes the request into the audit log before it is carried out. Returns the number of its line.
+    /// Writes the request into the audit log before it is carried out. Returns the number of its
+    /// line.
     async fn note(&self, verb: &str, snapshot: Option<&str>, path: &FilePath) -> ApiResult<i64> {
         let path = abbreviate(&path.to_string());
         let target = match snapshot {
@@ -433,7 +437,8 @@ enum Portion {
     Nothing,
 }
 
-/// Reads a `Range` header (RFC 9110 §14.2). One range is granted; what is malformed, or several, counts as none.
+/// Reads a `Range` header (RFC 9110 §14.2). One range is granted; what is malformed, or several,
+/// counts as none.
 fn portion(range: Option<&str>, size: u64) -> Portion {
     let Some(one) = range
         .and_then(|r| r.strip_prefix("bytes="))
@@ -498,7 +503,10 @@ impl Sending {
     }
 
     fn broken(&mut self, why: &str) -> Option<std::io::Result<Bytes>> {
-        tracing::warn!(why, "a download from a snapshot ends early");
+        tracing::warn!(
+            why,
+            "ended the download from a snapshot early: its rest cannot be read"
+        );
         self.left.end = self.left.start;
         Some(Err(std::io::Error::other(why.to_owned())))
     }
@@ -567,7 +575,8 @@ fn sent(
     reply
 }
 
-/// Returns the header by which browsers store the file under its own name and never show it (RFC 6266, RFC 8187).
+/// Returns the header by which browsers store the file under its own name and never show it (RFC
+/// 6266, RFC 8187).
 fn disposition(path: &FilePath) -> String {
     let (_, name) = path.split();
     let mut out = "attachment; filename*=UTF-8''".to_owned();

@@ -178,7 +178,8 @@ pub fn new_instance(body: Object) -> ApiResult<NewVolume> {
     })
 }
 
-/// Changes to an instance, out of what the mask left. `sent` is the whole body: its etag counts whatever the mask says.
+/// Changes to an instance, out of what the mask left. `sent` is the whole body: its etag counts
+/// whatever the mask says.
 ///
 /// # Errors
 /// As [`new_instance`]; ABORTED: the etag is of no revision.
@@ -235,8 +236,8 @@ pub fn instance_change(
                 ));
             }
             change.capacity_gib = capacity(whole, &mut share)?;
-            // Options that are not sent stay: proto3 cannot distinguish "none" from "not said", and taking "not said"
-            // for "none" would open the share to everyone whenever it is grown.
+            // Options that are not sent stay: proto3 cannot distinguish "none" from "not said".
+            // Taking "not said" for "none" would open the share to everyone whenever it is grown.
             change.export_rules = options(&mut share)?;
         }
     }
@@ -273,7 +274,8 @@ fn one_share(said: Said<Value>) -> ApiResult<Option<Fields>> {
     let mut list = list.into_iter();
     match (list.next(), list.next()) {
         (Some(Value::Object(o)), None) => {
-            // `Fields` leaves names out, since resources are named by their path; a share is named by its field.
+            // `Fields` leaves names out, since resources are named by their path; a share is named
+            // by its field.
             let name = o.get("name").cloned();
             let mut f = Fields::new(o);
             if let Some(name) = name {

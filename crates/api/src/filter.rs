@@ -8,11 +8,12 @@
 //! restriction= field [ ( "=" | "!=" | "<" | "<=" | ">" | ">=" | ":" ) value ] ;
 //! ```
 //!
-//! A field is named by its path, `labels.team` and `exportPolicy.rules.accessType` included; a path through a list
-//! holds if it holds for any element. Values are compared as the field's type: numbers as numbers, times as times,
-//! enums by name. In text, `=` takes `*` at either end for anything, and `:` finds a part, whatever the case;
-//! `field:*` asks whether the field is set. A bare word is searched for in all text. The field is resolved when the
-//! filter is read, so a misspelt one is an error and not an empty list.
+//! A field is named by its path, `labels.team` and `exportPolicy.rules.accessType` included; a path
+//! through a list holds if it holds for any element. Values are compared as the field's type:
+//! numbers as numbers, times as times, enums by name. In text, `=` takes `*` at either end for
+//! anything, and `:` finds a part, whatever the case; `field:*` asks whether the field is set. A
+//! bare word is searched for in all text. The field is resolved when the filter is read, so a
+//! misspelt one is an error and not an empty list.
 
 use crate::error::{ApiError, ApiResult};
 use crate::json::{Object, abbreviate};
@@ -92,7 +93,7 @@ impl Filter {
         }
     }
 
-    /// Whether a resource in normal form passes.
+    /// Returns true if a resource in normal form passes.
     pub fn matches(&self, resource: &Object) -> bool {
         holds(&self.0, resource)
     }
@@ -150,7 +151,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 }
                 Token::Quoted(s)
             }
-            // A minus is a negation only before a term: `-labels.x:y`. Within words (`my-pool`) and numbers it is part.
+            // A minus is a negation only before a term: `-labels.x:y`. Within words (`my-pool`) and
+            // numbers it is part.
             '-' if chars.peek().is_some_and(|n| n.is_alphabetic() || *n == '(')
                 && !matches!(out.last(), Some(Token::Op(_))) =>
             {
@@ -176,8 +178,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(out)
 }
 
-/// Whether a word reads like the start of an unquoted time, in which a colon is no operator:
-/// `2026-01-01T10`, `2026-01-01T10:30`.
+/// Returns true if a word reads like the start of an unquoted time, in which a colon is no
+/// operator: `2026-01-01T10`, `2026-01-01T10:30`.
 fn time_so_far(word: &str) -> bool {
     word.len() >= 13
         && word.as_bytes().get(10) == Some(&b'T')
@@ -396,7 +398,8 @@ fn holds(node: &Node, resource: &Object) -> bool {
     }
 }
 
-/// What holds of a field that is not there: in JSON, a field that has its type's default is left out.
+/// Returns true if a field that is not there passes: in JSON, a field that has its type's default
+/// is left out.
 fn absent(kind: Kind, op: Op, value: &Operand) -> bool {
     match (kind, value) {
         (Kind::Bool, Operand::Bool(b)) => !b,

@@ -1,13 +1,15 @@
 //! Which requests are admitted, and from where.
 //!
-//! Without tokens, the listener is on a loopback address, and every client that can connect is trusted. But browsers
-//! connect too, on behalf of the page they show: a page can post to 127.0.0.1, and a name that its owner first resolves
-//! to himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers
-//! always send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
+//! Without tokens, the listener is on a loopback address, and every client that can connect is
+//! trusted. But browsers connect too, on behalf of the page they show. A page can post to
+//! 127.0.0.1, and a name that its owner first resolves to himself and then to 127.0.0.1 makes it a
+//! page of ours (DNS rebinding). Both show in the headers that browsers always send and pages
+//! cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
 //!
-//! With tokens, a page of another site has none of its own, but a browser adds what it keeps for this server (the cookie of a
-//! sign-in; Basic's password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
-//! certificate binds the name that the browser believes in, which a rebound name is not, and credentials are kept by name.
+//! With tokens, a page of another site has none of its own. But a browser adds what it keeps for
+//! this server (the cookie of a sign-in; Basic's password, where a user has typed one). So Origin
+//! and Sec-Fetch-Site count there as well. Host does not: the certificate binds the name that the
+//! browser believes in, which a rebound name is not, and credentials are kept by name.
 
 use crate::error::{ApiError, ApiResult};
 use axum::http::request::Parts;
@@ -18,7 +20,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_control::{Actor, Role, Status};
 
-/// The token of a request: as bearer, or, as ONTAP's clients send it, as the password of whatever user.
+/// The token of a request: as bearer, or, as ONTAP's clients send it, as the password of whatever
+/// user.
 ///
 /// # Errors
 /// UNAUTHENTICATED: there is none.
@@ -61,7 +64,7 @@ fn bearer(head: &Parts) -> ApiResult<&str> {
     })
 }
 
-/// Whether the actor's role is at least `wanted`.
+/// Checks that the actor's role is at least `wanted`.
 ///
 /// # Errors
 /// PERMISSION_DENIED: it is lower.
@@ -87,8 +90,9 @@ pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
 /// Refuses what a browser sends on behalf of another site's page.
 ///
 /// # Errors
-/// INVALID_ARGUMENT: a header that browsers send once is there twice, or Host is malformed; PERMISSION_DENIED: Origin is
-/// another site, or Sec-Fetch-Site is neither `same-origin` nor `none`.
+/// INVALID_ARGUMENT: a header that browsers send once is there twice, or Host is malformed;
+/// PERMISSION_DENIED: Origin is another site, or Sec-Fetch-Site is neither `same-origin` nor
+/// `none`.
 pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     let host = single(headers, header::HOST)?;
     if host.is_some_and(|host| host_of(host).is_none()) {
@@ -110,11 +114,12 @@ pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses a change that does not show that a page of this server's own sends it. The browser adds a cookie
-/// to requests that any page made it send.
+/// Refuses a change that does not show that a page of this server's own sends it. The browser adds
+/// a cookie to requests that any page made it send.
 ///
 /// # Errors
-/// PERMISSION_DENIED: there is neither `Sec-Fetch-Site: same-origin` nor, of a browser without it, Origin; INVALID_ARGUMENT.
+/// PERMISSION_DENIED: there is neither `Sec-Fetch-Site: same-origin` nor, of a browser without it,
+/// Origin; INVALID_ARGUMENT.
 pub fn own_page(headers: &HeaderMap) -> ApiResult<()> {
     same_origin(headers)?;
     let site = single(headers, HeaderName::from_static("sec-fetch-site"))?;
@@ -130,8 +135,9 @@ pub fn own_page(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses what names this listener, which is on a loopback address, by a name that another site may own: in Host, or in
-/// the target's own authority (`GET http://NAME/…`), which takes precedence over Host (RFC 9112 §3.2.2).
+/// Refuses what names this listener, which is on a loopback address, by a name that another site
+/// may own. The name comes in Host, or in the target's own authority (`GET http://NAME/…`), which
+/// takes precedence over Host (RFC 9112 §3.2.2).
 ///
 /// # Errors
 /// PERMISSION_DENIED: the name is neither an address nor localhost.
@@ -160,7 +166,8 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).map(|v| v.to_str().unwrap_or("?"))
 }
 
-/// Returns a header's value. With two values, one check could read the first and another program the second.
+/// Returns a header's value. With two values, one check could read the first and another program
+/// the second.
 fn single(headers: &HeaderMap, name: HeaderName) -> ApiResult<Option<&str>> {
     if headers.get_all(&name).iter().nth(1).is_some() {
         return Err(malformed(format!("Repeated header: {name}")));
@@ -168,7 +175,8 @@ fn single(headers: &HeaderMap, name: HeaderName) -> ApiResult<Option<&str>> {
     Ok(text(headers, name))
 }
 
-/// Returns the host of `host`, `host:port`, `[v6]` or `[v6]:port` (RFC 3986 §3.2.2); `None`: it is malformed.
+/// Returns the host of `host`, `host:port`, `[v6]` or `[v6]:port` (RFC 3986 §3.2.2); `None`: it is
+/// malformed.
 fn host_of(authority: &str) -> Option<&str> {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(bracketed) => {

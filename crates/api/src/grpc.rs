@@ -1,22 +1,26 @@
-//! What callers over gRPC get until it is served: at once, and in a form that their libraries show, that this is REST.
+//! Reply to callers over gRPC until it is served: it says at once, and in a form that their
+//! libraries show, that this is REST.
 //!
-//! The client libraries of Python and Go speak gRPC unless configured otherwise, and gRPC is HTTP/2. Against a server
-//! of HTTP/1 they report `Socket closed`, or try again until their deadline. The least that says more is a response of
-//! trailers only (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>): one HEADERS frame with grpc-status
-//! UNIMPLEMENTED and a message, for whatever is called. It is the same for all calls, so requests are not decoded: of
-//! HTTP/2 (RFC 9113) this takes the frame headers, of HPACK (RFC 7541) literals without indexing. No token is asked
-//! for, as the reply is only the constant. What arrives is bounded in bytes and in time.
+//! The client libraries of Python and Go speak gRPC unless configured otherwise, and gRPC is
+//! HTTP/2. Against a server of HTTP/1 they report `Socket closed`, or try again until their
+//! deadline. The least that says more is a response of trailers only
+//! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>): one HEADERS frame with
+//! grpc-status UNIMPLEMENTED and a message, for whatever is called. It is the same for all calls,
+//! so requests are not decoded. Of HTTP/2 (RFC 9113) this takes the frame headers, of HPACK (RFC
+//! 7541) literals without indexing. No token is asked for, as the reply is only the constant. What
+//! arrives is bounded in bytes and in time.
 
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// What a client of HTTP/2 sends first (RFC 9113 §3.4).
+/// First bytes of a client of HTTP/2 (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// In TLS's handshake (RFC 7301).
+/// Name of HTTP/2 in TLS's handshake (RFC 7301).
 pub const ALPN: &[u8] = b"h2";
 
-/// For people; percent-encoding (gRPC over HTTP/2, "Status-Message") leaves all of it as it is.
+/// Message for people; percent-encoding (gRPC over HTTP/2, "Status-Message") leaves all of it as it
+/// is.
 const MESSAGE: &str =
     "this server speaks REST, not gRPC: Python NetAppClient(transport='rest'), Go NewRESTClient";
 /// A connection may last so long, and bring so many bytes: hundreds of calls.
@@ -32,7 +36,7 @@ const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Of a frame without any settings to the contrary.
+/// Maximum length of a frame without any settings to the contrary, in bytes (RFC 9113 §6.5.2).
 const MAX_FRAME: usize = 1 << 14;
 
 /// Refuses all calls of a connection behind its preface.
@@ -81,7 +85,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The header block: `:status` 200 is entry 8 of the static table (RFC 7541 Appendix A), the rest are literals.
+/// The header block: `:status` 200 is entry 8 of the static table (RFC 7541 Appendix A), the rest
+/// are literals.
 fn trailers() -> Vec<u8> {
     let mut out = vec![0x88];
     for (name, value) in [

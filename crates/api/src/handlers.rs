@@ -1,4 +1,4 @@
-//! What each method does.
+//! Handlers of the methods.
 
 use crate::admin;
 use crate::app::{AppState, ontap, ontap_call};
@@ -26,7 +26,7 @@ use weir_control::{
     Target, View, Volume, VolumeName, Within,
 };
 
-/// As a location: all of them.
+/// Wildcard of a location: all of them.
 const EVERYWHERE: &str = "-";
 
 /// An admitted request, before its action runs.
@@ -37,13 +37,13 @@ pub struct Asked<'a> {
     pub actor: Actor,
     /// The row of the table that the path matched.
     pub route: &'static Route,
-    /// Which API the client means, where it says so.
+    /// API that the client means, where it says so.
     pub surface: Option<Surface>,
     /// The parts of the path that the route's stars matched.
     pub parts: Vec<String>,
     /// The query's parameters, decoded.
     pub query: Query,
-    /// How enums are to be written.
+    /// Form of enums in the response.
     pub enums: EnumsAs,
     /// The body; not parsed yet.
     pub body: Bytes,
@@ -89,7 +89,8 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
             done.map_err(ApiError::refused)?;
             Ok(json!({}))
         }
-        // Best effort, says the public API: what is under way here is over before a cancellation could reach it.
+        // Best effort, says the public API: what is under way here is over before a cancellation
+        // could reach it.
         Action::CancelOperation => {
             a.found()?;
             Ok(json!({}))
@@ -261,7 +262,8 @@ impl Asked<'_> {
         Ok(self.operation(&op))
     }
 
-    /// Describes the resource as `mutation` would leave it, with its limit and the rest of its pool.
+    /// Describes the resource as `mutation` would leave it, with its limit and the rest of its
+    /// pool.
     async fn preview(&self, mutation: &Mutation) -> ApiResult<Value> {
         let preview = self.app.control().preview(mutation, &self.actor).await;
         let view = preview.map_err(ApiError::refused)?;
@@ -311,7 +313,8 @@ impl Asked<'_> {
         let parameter = kind.id_parameter();
         let id = self.query.get(parameter);
         let id = match kind {
-            // Snapshots may have dots in their names, as those of schedules have; the control plane checks them.
+            // Snapshots may have dots in their names, as those of schedules have; the control plane
+            // checks them.
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 required(id.filter(|id| !id.is_empty()), parameter)?.to_owned()
             }
@@ -348,7 +351,8 @@ impl Asked<'_> {
         let mask = Mask::parse(kind.message(), self.query.get("updateMask"), &body)?;
         let at = self.at;
         let of = target.clone();
-        // A mask may name a part of a field; the rest of it is what it is when the change's turn comes.
+        // A mask may name a part of a field; the rest of it is what it is when the change's turn
+        // comes.
         let make = move |view: &View| -> ApiResult<Mutation> {
             let current = current(view, &of, at)?;
             let changed = mask.apply(&current, &body);
@@ -525,7 +529,7 @@ impl Asked<'_> {
         Ok(listed(kind.collection(), items, page.1))
     }
 
-    /// Whether the filter or the order reads a figure that only the node knows.
+    /// Returns true if the filter or the order reads a figure that only the node knows.
     fn asks_for_use(&self) -> bool {
         ["filter", "orderBy"].iter().any(|p| {
             self.query
@@ -542,7 +546,8 @@ impl Asked<'_> {
     ) -> ApiResult<(Vec<Object>, String)> {
         let control = self.app.control();
         let all = || view.volumes(Surface::Netapp, within);
-        // What a volume holds is asked for only where it is shown, or where the client's question needs it of all.
+        // What a volume holds is asked for only where it is shown, or where the client's question
+        // needs it of all.
         let mut used: HashMap<u64, u64> = HashMap::new();
         if self.asks_for_use() {
             let bytes = control.volumes_used(all().map(|v| &**v)).await;
@@ -613,7 +618,8 @@ impl Asked<'_> {
             location: &place.location,
             after: after.as_ref(),
         };
-        // Clients of one API cannot read the other's (Python raises at metadata of a type that it does not have).
+        // Clients of one API cannot read the other's (Python raises at metadata of a type that it
+        // does not have).
         let surface = self.surface.unwrap_or(Surface::Netapp);
         let all = view.operations(&within).filter(|o| o.surface() == surface);
         let (items, next) = objects(q.page(
@@ -625,7 +631,8 @@ impl Asked<'_> {
         Ok(listed("operations", items, next))
     }
 
-    /// Locations exist because resources are in them; the one that the first start uses is always there.
+    /// Locations exist because resources are in them; the one that the first start uses is always
+    /// there.
     fn locations(&self) -> ApiResult<Value> {
         let project = self.part(0);
         let view = self.app.control().view();
@@ -730,8 +737,8 @@ fn location(project: &str, id: &str) -> Value {
     json!({"name": format!("projects/{project}/locations/{id}"), "locationId": id})
 }
 
-/// A name as text that sorts as names do: part by part. In the full name, a `-` within a location would sort before the
-/// `/` behind a shorter one.
+/// A name as text that sorts as names do: part by part. In the full name, a `-` within a location
+/// would sort before the `/` behind a shorter one.
 fn key(place: &Place, id: &str) -> String {
     format!("{}\0{}\0{id}", place.project, place.location)
 }

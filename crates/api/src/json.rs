@@ -1,8 +1,9 @@
 //! Protocol buffers' JSON mapping, driven by the tables of [`crate::schema`].
 //!
-//! Decoding makes one normal form of the many that clients send: names in lowerCamelCase, 64-bit integers and doubles
-//! as JSON numbers, enums as names, nothing that is null, unspecified or output-only. Encoding goes the other way:
-//! 64-bit integers as strings, enums as names or numbers as the client asked.
+//! Decoding makes one normal form of the many that clients send. It has names in lowerCamelCase,
+//! 64-bit integers and doubles as JSON numbers, enums as names, and nothing that is null,
+//! unspecified or output-only. Encoding goes the other way: 64-bit integers as strings, enums as
+//! names or numbers as the client asked.
 
 use crate::error::{ApiError, ApiResult, Violation};
 use crate::schema::{Enum, Field, Kind, Message};
@@ -11,13 +12,14 @@ use serde_json::{Map, Number, Value};
 /// A message in normal form.
 pub type Object = Map<String, Value>;
 
-/// How many wrong fields one response names: enough to mend a file by, and bounded.
+/// Maximum number of wrong fields that one response names: enough to mend a file by, and bounded.
 const MAX_VIOLATIONS: usize = 20;
 
 /// Reads a body. An empty one is an empty message.
 ///
 /// # Errors
-/// INVALID_ARGUMENT: not JSON, not an object, or fields that are unknown or of another type, with their paths.
+/// INVALID_ARGUMENT: not JSON, not an object, or fields that are unknown or of another type, with
+/// their paths.
 pub fn decode_body(message: &Message, body: &[u8]) -> ApiResult<Object> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Object::new());
@@ -74,7 +76,7 @@ impl Wrong {
         self.add(path, format!("Invalid value{at} ({wanted}), {shown}"));
     }
 
-    /// As [`Wrong::value`], with the values that an enum has.
+    /// Adds a wrong value like [`Wrong::value`], with the values that an enum has.
     fn choice(&mut self, path: &str, of: &Enum, got: &Value) {
         let names = of.values.iter().skip(1).map(|(name, _)| *name);
         let valid = names.collect::<Vec<_>>().join(", ");
@@ -245,7 +247,8 @@ fn decode_one(kind: Kind, value: &Value, path: &str, wrong: &mut Wrong) -> Optio
     made
 }
 
-/// An integer that arrives as a number, as a number with nothing behind the point, or as decimal text.
+/// An integer that arrives as a number, as a number with nothing behind the point, or as decimal
+/// text.
 fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(n) => n.as_i64().or_else(|| {
@@ -286,13 +289,13 @@ fn enum_name(e: &Enum, value: &Value) -> Option<String> {
     }
 }
 
-/// How enums are to be written.
+/// Form of enums in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnumsAs {
-    /// By name, such as `"READY"`.
+    /// Names, such as `"READY"`.
     #[default]
     Names,
-    /// By number, such as `1`, for `$alt=json;enum-encoding=int`.
+    /// Numbers, such as `1`, for `$alt=json;enum-encoding=int`.
     Numbers,
 }
 
@@ -318,7 +321,8 @@ fn encode_field(kind: Kind, value: &Value, enums: EnumsAs) -> Value {
         }
         (Kind::Int64, Value::Number(n)) => Value::String(n.to_string()),
         (Kind::Enum(e), Value::String(s)) if enums == EnumsAs::Numbers => {
-            // A level that an operator defined has no number; 0 is what a client makes of names it does not know.
+            // A level that an operator defined has no number; 0 is what a client makes of names it
+            // does not know.
             Value::from(e.number(s).unwrap_or(0))
         }
         (Kind::Message(m), Value::Object(o)) => encode(m, o, enums),

@@ -1,8 +1,9 @@
 //! The HTTP surfaces: NetApp Volumes v1, Filestore v1, ONTAP's REST, metrics.
 //!
-//! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What they send is read by
-//! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]);
-//! responses have the shapes that they parse ([`lro`], [`error`]).
+//! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What
+//! they send is read by tables of the public definitions ([`schema`]), and turned into the control
+//! plane's model ([`netapp`], [`filestore`]). Responses have the shapes that they parse ([`lro`],
+//! [`error`]).
 
 pub mod active_directory;
 mod admin;

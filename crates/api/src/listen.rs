@@ -1,8 +1,9 @@
 //! The listener: connections, what they speak, their end.
 //!
-//! A connection may be slow, silent or one of thousands; none of these may keep others from getting replies: which
-//! client holds one for how long is decided in [`crate::connections`], and kept to in [`crate::stream`]. What a head
-//! may hold is bounded here, bodies where they are read. HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
+//! A connection may be slow, silent or one of thousands; none of these may keep others from getting
+//! replies. [`crate::connections`] decides which client holds one for how long, and
+//! [`crate::stream`] keeps to it. What a head may hold is bounded here, bodies where they are read.
+//! HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
 
 use crate::app::{AppState, Ends, Gate, router};
 use crate::connections::{Connections, HEAD_TIME, Slot};
@@ -28,10 +29,10 @@ use weir_base::limits::api::MAX_HEAD;
 
 /// A handshake has to be over within this.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How long connections may go on when the server ends.
+/// Maximum time for which connections may go on when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Which clients may use the listener, and how it is protected.
+/// Clients that may use the listener, and its protection.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// Every client that can connect: only for loopback addresses.
@@ -40,7 +41,7 @@ pub enum Access {
     Tokens(Tls),
 }
 
-/// Why [`serve`] would not begin.
+/// Reason why [`serve`] would not begin.
 #[derive(Debug)]
 pub enum Refused {
     /// Without tokens, on an address that others can reach.
@@ -69,7 +70,8 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Serves until `shutdown` is ready, and then as long as requests are under way, but not much longer.
+/// Serves until `shutdown` is ready, and then as long as requests are under way, but not much
+/// longer.
 ///
 /// # Errors
 /// See [`Refused`].
@@ -102,14 +104,17 @@ pub async fn serve(
         let (stream, remote) = match accepted {
             Ok(a) => a,
             Err(e) => {
-                // Out of descriptors, or a connection that was gone at once: neither ends the listener.
-                tracing::warn!("accepting an API connection: {e}");
+                // Out of descriptors, or a connection that was gone at once: neither ends the
+                // listener.
+                tracing::warn!(
+                    "cannot accept an API connection: {e}; the next one is accepted after 50 ms"
+                );
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         let Some(slot) = connections.admit(remote.ip(), gate == Gate::Loopback) else {
-            tracing::debug!("an API connection too many, from {remote}");
+            tracing::debug!("closed an API connection from {remote}: too many connections");
             continue;
         };
         let connection = Connection {

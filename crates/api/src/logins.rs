@@ -1,7 +1,8 @@
-//! Sign-ins of browsers: a token is exchanged for a cookie that scripts cannot read, so that no page ever holds a token.
+//! Sign-ins of browsers: a token is exchanged for a cookie that scripts cannot read, so that no
+//! page ever holds a token.
 //!
-//! A sign-in is in memory, as the hash of its cookie with the hash of its token; neither can be presented. It ends after
-//! twelve hours, with its token, and with the server.
+//! A sign-in is in memory, as the hash of its cookie with the hash of its token; neither can be
+//! presented. It ends after twelve hours, with its token, and with the server.
 
 use crate::app::AppState;
 use crate::body::{self, Unread};
@@ -41,8 +42,8 @@ impl Credential {
     /// Returns the proof that a request carries: the token, or without one the cookie.
     ///
     /// # Errors
-    /// UNAUTHENTICATED: there is none. PERMISSION_DENIED: a change by cookie that does not show that a page of this server's
-    /// own sends it.
+    /// UNAUTHENTICATED: there is none. PERMISSION_DENIED: a change by cookie that does not show
+    /// that a page of this server's own sends it.
     pub fn of(head: &Parts) -> ApiResult<Credential> {
         let cookie = match head.headers.contains_key(header::AUTHORIZATION) {
             true => None,
@@ -72,8 +73,8 @@ struct Wrong {
 struct Held {
     logins: HashMap<TokenHash, Login>,
     wrong: HashMap<IpAddr, Wrong>,
-    /// Tokens that were right when they were last shown. So a program with a wrong token keeps none out that work at
-    /// its address already.
+    /// Tokens that were right when they were last shown. So a program with a wrong token keeps none
+    /// out that work at its address already.
     right: HashSet<TokenHash>,
 }
 

@@ -1,7 +1,8 @@
 //! Long-running operations (AIP-151): the response to a mutation.
 //!
-//! Every mutation returns an operation. Most have ended by then and say so at once, with the resource in the response:
-//! clients poll in steps of up to ten seconds, and each step that is saved is time that people wait.
+//! Every mutation returns an operation. Most have ended by then and say so at once, with the
+//! resource in the response. Clients poll in steps of up to ten seconds, and each step that is
+//! saved is time that people wait.
 
 use crate::error::ApiError;
 use crate::fields::Made;
@@ -46,8 +47,9 @@ pub fn domain(surface: Surface) -> &'static str {
     }
 }
 
-/// Returns the function that keeps the target of an operation as the operation ends ([`weir_control::Render`]). The text
-/// has no address: each reader's own is added when the operation is read ([`mount::reach`]).
+/// Returns the function that keeps the target of an operation as the operation ends
+/// ([`weir_control::Render`]). The text has no address: each reader's own is added when the
+/// operation is read ([`mount::reach`]).
 pub fn render() -> Render {
     Arc::new(|view, target| Some(Value::Object(unaddressed(view, target)?).to_string()))
 }
@@ -109,8 +111,8 @@ fn empty() -> Value {
     json!({"@type": "type.googleapis.com/google.protobuf.Empty"})
 }
 
-/// Returns a resource in normal form, as it is intended, without figures that only the node knows. `at` is where its
-/// reader mounts from. `None`: it does not exist, or is not in the catalog.
+/// Returns a resource in normal form, as it is intended, without figures that only the node knows.
+/// `at` is where its reader mounts from. `None`: it does not exist, or is not in the catalog.
 pub fn shown(view: &View, target: &Target, at: Mounts) -> Option<Object> {
     let mut object = unaddressed(view, target)?;
     mount::reach(&mut object, at);

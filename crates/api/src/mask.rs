@@ -1,9 +1,10 @@
 //! Update masks: which fields of a body count (AIP-134, AIP-161).
 //!
-//! gcloud sends back the whole resource that it read with a mask that names the one field it changes. So a mask decides
-//! alone: what it names and the body lacks is cleared, what the body has and the mask does not name is ignored. A path
-//! may lead into a message or name a label; then the value is merged into what the resource has now, so that the rest
-//! of the message stays.
+//! gcloud sends back the whole resource that it read with a mask that names the one field it
+//! changes. So a mask decides alone. A field that it names and the body lacks is cleared; a field
+//! that the body has and the mask does not name is ignored. A path may lead into a message or name
+//! a label. Then the value is merged into what the resource has now, so that the rest of the
+//! message stays.
 
 use crate::error::{ApiError, ApiResult, Violation};
 use crate::json::{Object, abbreviate};
@@ -36,12 +37,12 @@ impl Step {
 }
 
 impl Mask {
-    /// Reads `a,b.c` in lowerCamelCase or snake_case; `*` is every field that clients may set (AIP-134: full replacement). Without a mask, the
-    /// fields that the body has are meant.
+    /// Reads `a,b.c` in lowerCamelCase or snake_case; `*` is every field that clients may set
+    /// (AIP-134: full replacement). Without a mask, the fields that the body has are meant.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT: a field that there is not, that only the server sets, that names the resource, or a path into
-    /// a list.
+    /// INVALID_ARGUMENT: a field that there is not, that only the server sets, that names the
+    /// resource, or a path into a list.
     pub fn parse(message: &'static Message, text: Option<&str>, body: &Object) -> ApiResult<Mask> {
         let text = text.unwrap_or_default().trim();
         let settable = |f: &&Field| !f.output_only && f.name != "name" && f.name != "etag";
@@ -82,13 +83,13 @@ impl Mask {
         }
     }
 
-    /// Whether it is `*`.
+    /// Returns true if it is `*`.
     pub fn is_all(&self) -> bool {
         self.all
     }
 
-    /// The top-level fields that change, with their new values; `Null` for those that are cleared. `current` is the
-    /// resource as it is.
+    /// The top-level fields that change, with their new values; `Null` for those that are cleared.
+    /// `current` is the resource as it is.
     pub fn apply(&self, current: &Object, body: &Object) -> Object {
         let mut out = Object::new();
         for path in &self.paths {
@@ -96,7 +97,8 @@ impl Mask {
                 continue;
             };
             let sent = body.get(first.name());
-            // In a whole resource, most is what it was, also what can neither be changed nor be cleared.
+            // In a whole resource, most is what it was, also what can neither be changed nor be
+            // cleared.
             if self.all && same(sent, current.get(first.name())) {
                 continue;
             }
@@ -114,7 +116,7 @@ impl Mask {
     }
 }
 
-/// Whether two values of a field are the same; one that says nothing is the same as none.
+/// Returns true if two values of a field are the same; one that says nothing is the same as none.
 fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     let says = |v: &&Value| !matches!(v, Value::Null | Value::Bool(false));
     match (a.filter(says), b.filter(says)) {

@@ -1,7 +1,8 @@
 //! `GET /metrics`, made as the connection takes it.
 //!
-//! The page grows with the number of volumes; the memory that it takes does not: a piece is made when those before it
-//! have been taken. A reader that is slow beyond [`METRICS_SECONDS`] has its connection broken off.
+//! The page grows with the number of volumes; the memory that it takes does not. A piece is made
+//! when those before it have been taken. A reader that is slow beyond [`METRICS_SECONDS`] has its
+//! connection broken off.
 
 use crate::connections::{Slot, Working};
 use crate::console;
@@ -29,7 +30,7 @@ pub type Metrics = Arc<dyn Fn() -> Pieces + Send + Sync>;
 /// A page that is being read.
 struct Scrape {
     pieces: Pieces,
-    /// For a reader that takes it compressed, until the end is written.
+    /// Compressor for a reader that takes the metrics compressed, until the end is written.
     gzip: Option<GzEncoder<Vec<u8>>>,
     until: Instant,
     slot: Option<Arc<Slot>>,

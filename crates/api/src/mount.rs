@@ -1,7 +1,8 @@
 //! The mount command that clients of a volume get.
 //!
-//! The options are the ones that the tuning documents ask for: hard mounts, 1 MiB transfers, sixteen connections. What
-//! the kernel would choose anyway is left out, so that the line stays one that people read.
+//! The options are the ones that the tuning documents ask for: hard mounts, 1 MiB transfers,
+//! sixteen connections. What the kernel would choose anyway is left out, so that the line stays one
+//! that people read.
 
 use crate::json::Object;
 use serde_json::{Value, json};
@@ -15,18 +16,20 @@ pub struct Mounts {
     pub nfs: SocketAddr,
     /// SMB's port; `None`: it is not served.
     pub smb: Option<u16>,
-    /// True when rpcbind knows the lock manager: clients of NFSv3 need no port options, and can lock.
+    /// True when rpcbind knows the lock manager: clients of NFSv3 need no port options, and can
+    /// lock.
     pub registered: bool,
 }
 
 impl Mounts {
-    /// Where NFS is served; SMB is served at the same address.
+    /// Returns the address of NFS; SMB is served at the same one.
     pub fn ip(&self) -> IpAddr {
         self.nfs.ip()
     }
 }
 
-/// NFS's registered port: with another one, the mount line has to name it, as there is no portmapper to ask.
+/// NFS's registered port: with another one, the mount line has to name it, as there is no
+/// portmapper to ask.
 const NFS_PORT: u16 = 2049;
 /// SMB's.
 const SMB_PORT: u16 = 445;
@@ -39,7 +42,8 @@ fn host(ip: IpAddr) -> String {
     }
 }
 
-/// `mountOptions` of a volume without addresses, one for each of its protocols; [`reach`] completes them.
+/// `mountOptions` of a volume without addresses, one for each of its protocols; [`reach`] completes
+/// them.
 pub fn exports(v: &Volume) -> Value {
     let all = v.protocols.iter().filter_map(|protocol| {
         let export = match protocol {
@@ -51,8 +55,9 @@ pub fn exports(v: &Volume) -> Value {
     Value::Array(all.collect())
 }
 
-/// Completes a resource in normal form with the address at which its reader reaches this server: `mountOptions`, of the
-/// protocols that are served, and the addresses of `networks`. Addresses that the resource was stored with are replaced.
+/// Completes a resource in normal form with the address at which its reader reaches this server. It
+/// is in `mountOptions`, of the protocols that are served, and in the addresses of `networks`.
+/// Addresses that the resource was stored with are replaced.
 pub fn reach(resource: &mut Object, at: Mounts) {
     let share = resource.get("shareName").and_then(Value::as_str);
     let share = share.unwrap_or_default().to_owned();
@@ -93,7 +98,8 @@ fn reach_export(option: &Value, share_name: &str, at: Mounts) -> Option<Value> {
     }))
 }
 
-/// For Linux, and for Windows (of which 11 24H2 and later take another port than 445).
+/// Returns the commands for Linux, and for Windows (of which 11 24H2 and later take another port
+/// than 445).
 fn smb_commands(ip: &str, port: u16, share: &str) -> String {
     let (linux, windows) = match port {
         SMB_PORT => (String::new(), String::new()),
@@ -205,8 +211,8 @@ mod tests {
         assert_eq!(options(v4, at(9, false)), ",port=9");
     }
 
-    /// The rows of the tuning documents that are about mounting (document, key, value), as the line for clients has
-    /// them.
+    /// The rows of the tuning documents that are about mounting (document, key, value), as the line
+    /// for clients has them.
     #[test]
     fn the_documents_values_are_in_the_line() {
         let line = command(

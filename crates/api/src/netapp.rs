@@ -15,8 +15,9 @@ use weir_control::{
 /// Bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
-/// Features that the public API has and this server does not (encryption of traffic, backups, caching, block devices).
-/// Their fields would have no effect, so they are refused rather than stored.
+/// Features that the public API has and this server does not (encryption of traffic, backups,
+/// caching, block devices). Their fields would have no effect, so they are refused rather than
+/// stored.
 const NOT_HERE: &[&str] = &[
     "kerberosEnabled",
     "backupConfig",
@@ -25,7 +26,8 @@ const NOT_HERE: &[&str] = &[
     "blockDevices",
 ];
 
-/// `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy of a peer's.
+/// `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy of a
+/// peer's.
 pub fn take_hybrid(body: &mut Object) -> Option<Object> {
     match body.remove("hybridReplicationParameters") {
         Some(Value::Object(said)) if !said.is_empty() => Some(said),
@@ -33,8 +35,8 @@ pub fn take_hybrid(body: &mut Object) -> Option<Object> {
     }
 }
 
-/// Refuses fields of a pool that this server would store without effect. What is left without a meaning here describes
-/// where a pool is (`network`, `psaRange`, `zone`).
+/// Refuses fields of a pool that this server would store without effect. What is left without a
+/// meaning here describes where a pool is (`network`, `psaRange`, `zone`).
 fn check_pool(f: &Fields) -> ApiResult<()> {
     let one_tier = "there is one tier, on this server's own disk; leave it out";
     let no_directory = "users and groups are the numbers that NFS clients send; leave it out";
@@ -72,7 +74,7 @@ fn check_pool(f: &Fields) -> ApiResult<()> {
     )
 }
 
-/// The same for a volume.
+/// Refuses the fields of a volume that this server cannot have.
 fn check_volume(f: &Fields) -> ApiResult<()> {
     f.refuse(
         "multipleEndpoints",
@@ -112,7 +114,8 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     .set("createTime", p.created.rfc3339())
     .set("description", p.description.as_str())
     .set("qosType", p.qos_type.as_str())
-    // The total is a whole number on the wire; rounding up would report throughput that the pool does not have.
+    // The total is a whole number on the wire; rounding up would report throughput that the pool
+    // does not have.
     .set(
         "totalThroughputMibps",
         f.total_throughput_mibps.map(|t| t as i64),
@@ -277,7 +280,7 @@ pub fn set_replicated(volume: &mut Object, replicated: bool) {
     }
 }
 
-/// What the control plane puts into a volume's details when it could not be split.
+/// Text that the control plane puts into a volume's details when it could not be split.
 const SPLITTING_FAILED: &str = "splitting failed";
 
 fn split_state(v: &Volume) -> &'static str {
@@ -481,8 +484,8 @@ fn source_of_clone(place: &Place, f: &mut Fields) -> ApiResult<Option<SnapshotNa
     }
 }
 
-/// Permission bits from octal text, and the text itself where it is not the form that they are shown in: what a client
-/// sent comes back as it was.
+/// Permission bits from octal text, and the text itself where it is not the form that they are
+/// shown in. What a client sent comes back as it was.
 fn permissions(f: &mut Fields) -> ApiResult<(Said<u32>, Extra)> {
     const FIELD: &str = "unixPermissions";
     let mut original = Extra::new();

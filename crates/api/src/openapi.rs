@@ -1,7 +1,8 @@
 //! The APIs' OpenAPI documents, made from the tables that requests are served by.
 //!
-//! Written straight as JSON: the tables are already data, so a library that derives documents from types would need
-//! them twice. A document that is out of date cannot be: a test compares what is committed with what this makes.
+//! Written straight as JSON: the tables are already data, so a library that derives documents from
+//! types would need them twice. A document that is out of date cannot be: a test compares what is
+//! committed with what this makes.
 
 use crate::replications::Verb as Asked;
 use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, Verb};
@@ -130,7 +131,7 @@ fn operation(route: &Route, mut parameters: Vec<Value>, schemas: &mut Map<String
     out
 }
 
-/// What it does, its body, its response.
+/// Returns a route's description, its body and its response.
 fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Value>, Value) {
     let lro = reference("Operation");
     let none = json!({"type": "object"});
@@ -386,7 +387,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// Where the committed documents are.
+    /// Returns the path of a committed document.
     fn committed(name: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("../../openapi")

@@ -1,9 +1,9 @@
 //! Lists in pages (AIP-158), in an order of the client's choice (AIP-132).
 //!
-//! A page token says behind which resource to go on: its name, and what it was ordered by. No state is kept for it, a
-//! page costs the same wherever it lies, and what is made or deleted between two pages neither repeats nor hides
-//! anything else. The token also carries a fingerprint of the question, because going on with another filter or order
-//! would answer neither question.
+//! A page token says behind which resource to go on: its name, and what it was ordered by. No state
+//! is kept for it, and a page costs the same wherever it lies. A resource that is made or deleted
+//! between two pages neither repeats nor hides anything else. The token also carries a fingerprint
+//! of the question, because going on with another filter or order would answer neither question.
 
 use crate::error::{ApiError, ApiResult};
 use crate::filter::Filter;
@@ -19,7 +19,7 @@ pub use weir_base::limits::api::MAX_PAGE;
 /// Resources in a page when the client does not say.
 pub const DEFAULT_PAGE: usize = 500;
 
-/// What a list request asks.
+/// Parameters of a list request.
 #[derive(Debug)]
 pub struct ListQuery {
     filter: Option<Filter>,
@@ -112,8 +112,8 @@ impl ListQuery {
         })
     }
 
-    /// The name behind which the page begins, if the order is by name: a caller that has the resources sorted can begin
-    /// there.
+    /// The name behind which the page begins, if the order is by name: a caller that has the
+    /// resources sorted can begin there.
     pub fn after(&self) -> Option<&str> {
         let by_name = self.order.is_empty();
         self.after
@@ -122,8 +122,9 @@ impl ListQuery {
             .map(|a| a.name.as_str())
     }
 
-    /// The page, out of resources that come in the order of their names. `object` makes the normal form; without an
-    /// order of the client's own it is called only for what the page holds or the filter has to see.
+    /// The page, out of resources that come in the order of their names. `object` makes the normal
+    /// form. Without an order of the client's own it is called only for what the page holds or the
+    /// filter has to see.
     pub fn page<T>(
         &self,
         resources: impl Iterator<Item = T>,
@@ -309,8 +310,8 @@ fn position(token: &str, fingerprint: u64, keys: usize) -> Option<Position> {
     (f == fingerprint && k.len() == keys).then_some(Position { keys: k, name })
 }
 
-/// FNV-1a: it must come out the same after a restart, and it guards against mistakes, not against forgery; a forged
-/// token shows nothing that the list would not.
+/// FNV-1a: it must come out the same after a restart. It guards against mistakes, not against
+/// forgery: a forged token shows nothing that the list would not.
 fn fingerprint(parts: &[&str]) -> u64 {
     let mut h: u64 = 0xcbf2_9ce4_8422_2325;
     for b in parts.iter().flat_map(|p| p.bytes().chain([0])) {

@@ -1,4 +1,5 @@
-//! Answers to `validateOnly`: the resource as a change would leave it, its limit, and the rest of its pool.
+//! Answers to `validateOnly`: the resource as a change would leave it, its limit, and the rest of
+//! its pool.
 
 use crate::json::{EnumsAs, Object, encode};
 use crate::lro;
@@ -7,10 +8,12 @@ use serde_json::{Value, json};
 use weir_control::figures::PoolFigures;
 use weir_control::{Mutation, Resource, View, rules};
 
-/// Describes what `mutation` would leave; `view` is the view behind it, `at` where clients mount from.
+/// Describes what `mutation` would leave; `view` is the view behind it, `at` where clients mount
+/// from.
 ///
-/// The result has the form of an operation that has ended, so that its `response` is read as that of the
-/// change itself, with two fields more: `validateOnly` and, where a pool is concerned, `preview`.
+/// The result has the form of an operation that has ended, so that its `response` is read as that
+/// of the change itself. It has two fields more: `validateOnly` and, where a pool is concerned,
+/// `preview`.
 pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) -> Value {
     let target = mutation.target();
     let mut out = Object::new();
@@ -35,7 +38,8 @@ pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) ->
     Value::Object(out)
 }
 
-/// The limit of a volume, where it comes from, and what its pool has left; of a pool what it has left.
+/// The limit of a volume, where it comes from, and what its pool has left; of a pool what it has
+/// left.
 fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
     let mut preview = Object::new();
     let pool = match resource? {

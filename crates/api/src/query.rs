@@ -3,8 +3,9 @@
 use crate::error::{ApiError, ApiResult};
 use crate::json::{EnumsAs, abbreviate};
 
-/// What every method of the public APIs takes (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt`
-/// they ask for nothing that changes a response here.
+/// Parameters that every method of the public APIs takes
+/// (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt` they ask for nothing
+/// that changes a response here.
 const SYSTEM: &[&str] = &[
     "alt",
     "$alt",
@@ -83,7 +84,7 @@ impl Query {
         &self.0
     }
 
-    /// How enums are to be written.
+    /// Returns the form of enums in the response.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: another format than JSON.
@@ -145,7 +146,8 @@ fn snake_of(name: &str) -> String {
     out
 }
 
-/// Undoes percent encoding (RFC 3986 §2.1) and, in queries, `+` for a blank; `None` if it is broken.
+/// Undoes percent encoding (RFC 3986 §2.1) and, in queries, `+` for a blank; `None` if it is
+/// broken.
 pub fn unescape(text: &str, plus: bool) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

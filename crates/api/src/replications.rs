@@ -1,8 +1,10 @@
-//! `volumes/*/replications` of the NetApp Volumes API, over the same relationships that ONTAP's interface shows.
+//! `volumes/*/replications` of the NetApp Volumes API, over the same relationships that ONTAP's
+//! interface shows.
 //!
-//! A replication is seen from both of its volumes under one id, with another role; what it is called, described and
-//! labelled is kept in the relationship's row, so that there is one record of it and not two that could disagree.
-//! A relationship that was made in ONTAP's words has none of this and is shown under its destination's name.
+//! A replication is seen from both of its volumes under one id, with another role. Its name,
+//! description and labels are kept in the relationship's row, so that there is one record of them
+//! and not two that could disagree. A relationship that was made in ONTAP's words has none of this
+//! and is shown under its destination's name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,13 +36,14 @@ use crate::schema::netapp::REPLICATION;
 /// Making the volume to copy into waits for this at most.
 const MAKING: Duration = Duration::from_secs(60);
 
-/// The policy of the copy: all snapshots of the source and its newest state, as this API defines a replication.
+/// The policy of the copy: all snapshots of the source and its newest state, as this API defines a
+/// replication.
 const POLICY: &str = "MirrorAllSnapshots";
 
 /// The kind of a copy of a peer's volume: it goes on, until it is stopped.
 const TYPE: &str = "CONTINUOUS_REPLICATION";
 
-/// What a copy takes over from its source, besides its data.
+/// Fields that a copy takes over from its source, besides its data.
 const INHERITED: &[&str] = &[
     "capacityGib",
     "exportPolicy",
@@ -61,7 +64,7 @@ const SCHEDULES: &[(&str, &str)] = &[
     ("DAILY", "daily"),
 ];
 
-/// What can be asked of one, besides the standard methods.
+/// Custom methods of a replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Break: the destination becomes writable.
@@ -76,13 +79,14 @@ pub enum Verb {
     EstablishPeering,
 }
 
-/// What a replication lacks to begin its first transfer.
+/// Step that a replication lacks before its first transfer can begin.
 enum Peering {
     /// Nothing.
     Done,
-    /// Its source's node is not paired with this one. What that node joins with, if it is offered and the user may see it.
+    /// Its source's node is not paired with this one. What that node joins with, if it is offered
+    /// and the user may see it.
     Cluster(Option<Offer>),
-    /// It is, and the transfer could not begin.
+    /// The node is paired, and the transfer could not begin.
     Svm,
 }
 
@@ -97,7 +101,7 @@ fn peering(cluster: &dyn Cluster, r: &Relationship) -> Peering {
     }
 }
 
-/// What the node that is to join has to be given.
+/// Returns the details that the node that is to join has to be given.
 fn peering_details(r: &Relationship, offer: Option<&Offer>, listens: Option<String>) -> Object {
     let mut out = Object::new();
     for (name, value) in [
@@ -116,7 +120,8 @@ fn peering_details(r: &Relationship, offer: Option<&Offer>, listens: Option<Stri
     out
 }
 
-/// What is shown of a relationship that was made in ONTAP's words.
+/// Returns the note of a relationship, or a note with defaults for one that was made in ONTAP's
+/// words.
 fn note_of(r: &Relationship) -> Note {
     r.note.clone().unwrap_or_else(|| Note {
         id: id_of(&r.destination),
@@ -158,9 +163,9 @@ pub struct Asked<'a> {
     pub actor: Actor,
     /// The volume that the path names: source or destination.
     pub volume: VolumeName,
-    /// How enums are to be written.
+    /// Form of enums in the response.
     pub enums: EnumsAs,
-    /// Where clients mount from.
+    /// Addresses that clients mount from.
     pub at: Mounts,
 }
 
@@ -199,7 +204,7 @@ fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<See
         .collect()
 }
 
-/// Whether a volume is an end of a replication.
+/// Returns true if a volume is an end of a replication.
 pub fn replicated(view: &View, volume: &VolumeName) -> bool {
     view.relations.volume_in_use(&path_of(volume)).is_some()
 }
@@ -217,7 +222,8 @@ fn mirror_state(r: &Relationship) -> &'static str {
         }
         (_, Some(_)) => "TRANSFERRING",
         (MirrorState::BrokenOff, None) => "STOPPED",
-        // Before its first transfer has ended there is nothing to break off: it is at rest until resumed.
+        // Before its first transfer has ended there is nothing to break off: it is at rest until
+        // resumed.
         (MirrorState::Uninitialized, None) if r.status == Doing::Quiesced => "STOPPED",
         (_, None) if aborted => "ABORTED",
         (MirrorState::Uninitialized, None) => "PREPARING",
@@ -309,7 +315,8 @@ fn object(s: &Seen, place: &VolumeName, cluster: &dyn Cluster, at: Mounts) -> Ob
     out
 }
 
-/// Where another node reaches this one: if it listens on all addresses, at that by which the client has reached it.
+/// Returns the address at which another node reaches this one. If it listens on all addresses, that
+/// is the one by which the client has reached it.
 fn listens(cluster: &dyn Cluster, at: Mounts) -> Option<String> {
     let address = cluster.peer_address()?;
     Some(match address.parse::<SocketAddr>() {
@@ -404,7 +411,8 @@ impl Asked<'_> {
 
     async fn done(&self, verb: ReplicationVerb, id: &str) -> ApiResult<Value> {
         let mut object = self.get(id).await?;
-        // An operation is read by others, and for longer, than the secret that the replication shows.
+        // An operation is read by others, and for longer, than the secret that the replication
+        // shows.
         let details = object.get_mut("hybridPeeringDetails");
         if let Some(details) = details.and_then(Value::as_object_mut) {
             details.remove("passphrase");
@@ -421,10 +429,11 @@ impl Asked<'_> {
             .map_err(refused)
     }
 
-    /// Makes one, and the volume that it copies into; the first transfer is under way when this returns.
+    /// Makes one, and the volume that it copies into; the first transfer is under way when this
+    /// returns.
     ///
     /// # Errors
-    /// What the volume's or the replication's making is refused with; then neither is there.
+    /// The refusal of the volume or of the replication; then neither is there.
     pub async fn create(&self, id: Option<&str>, body: Object) -> ApiResult<Value> {
         let id = check_id("replicationId", id)?;
         let cluster = self.cluster()?;
@@ -468,8 +477,8 @@ impl Asked<'_> {
         self.done(ReplicationVerb::Create, &id).await
     }
 
-    /// Has a volume that was made for this become the copy of another. A peer that is not paired yet is invited, from an
-    /// address if one is given.
+    /// Makes a volume that was made for this the copy of another. A peer that is not paired yet is
+    /// invited, from an address if one is given.
     async fn begin(
         &self,
         source: Path,
@@ -567,11 +576,11 @@ impl Asked<'_> {
         invited.await?.map(|_| ()).map_err(refused)
     }
 
-    /// Makes a volume that is to be a copy of a peer's, and the replication. A node that is no peer yet is offered pairing,
-    /// and the first transfer begins when it has joined.
+    /// Makes a volume that is to be a copy of a peer's, and the replication. A node that is no peer
+    /// yet is offered pairing, and the first transfer begins when it has joined.
     ///
     /// # Errors
-    /// What the volume's or the replication's making is refused with; then neither is there.
+    /// The refusal of the volume or of the replication; then neither is there.
     pub async fn create_of_peer(&self, parameters: Object, volume: Object) -> ApiResult<Value> {
         const IN: &str = "hybridReplicationParameters";
         let mut f = Fields::new(parameters);
@@ -622,7 +631,7 @@ impl Asked<'_> {
         Ok(Value::Object(lro::operation(&made, self.enums, self.at)))
     }
 
-    /// Has the control plane make something, and waits for it.
+    /// Submits a change to the control plane, and waits for its operation.
     async fn make(&self, mutation: Mutation) -> ApiResult<Arc<Operation>> {
         let control = self.app.control();
         let operation = control.submit(mutation, &self.actor).await;
@@ -682,8 +691,8 @@ impl Asked<'_> {
         self.done(ReplicationVerb::Update, id).await
     }
 
-    /// Ends it, a running transfer first; both volumes stay, the copy becomes writable if it is not yet and has something
-    /// to show.
+    /// Ends it, a running transfer first; both volumes stay, the copy becomes writable if it is not
+    /// yet and has something to show.
     ///
     /// # Errors
     /// NOT_FOUND; a transfer that does not end.
@@ -776,8 +785,8 @@ impl Asked<'_> {
         self.done(word, id).await
     }
 
-    /// Brings it to where nothing is copied any more: the destination is broken off or, before the first transfer has
-    /// ended, at rest. `force`: from any state, ending a running transfer.
+    /// Brings it to where nothing is copied any more: the destination is broken off or, before the
+    /// first transfer has ended, at rest. `force`: from any state, ending a running transfer.
     async fn stop(&self, id: &str, force: bool) -> ApiResult<()> {
         let r = self.find(id).await?.relationship;
         let at_rest = r.state == MirrorState::Uninitialized && r.transfer.is_none();
@@ -809,8 +818,8 @@ fn state(message: String) -> Box<ApiError> {
     ApiError::new(Status::FailedPrecondition, "REPLICATION_STATE", message)
 }
 
-/// The volume of another cluster that a request names, and where that cluster listens: without an address, the one from
-/// which it joins.
+/// The volume of another cluster that a request names, and where that cluster listens: without an
+/// address, the one from which it joins.
 fn peer_of(f: &mut Fields) -> ApiResult<(Path, Option<String>)> {
     let mut name = |field: &str| required(f.text(field).value(), field);
     let path = Path {

@@ -1,9 +1,10 @@
-//! The requests that the server accepts: one table, from which requests are dispatched and the OpenAPI documents are
-//! made.
+//! The requests that the server accepts: one table, from which requests are dispatched and the
+//! OpenAPI documents are made.
 //!
-//! A custom verb is written behind a colon in the last part of a path (AIP-136), where routers that match whole
-//! segments cannot see it; and both APIs share locations and operations. So the table is matched here, a few dozen rows
-//! one after the other, which costs less than reading the request's headers did.
+//! A custom verb is written behind a colon in the last part of a path (AIP-136), where routers that
+//! match whole segments cannot see it. Both APIs share locations and operations. So the table is
+//! matched here, a few dozen rows one after the other, which costs less than reading the request's
+//! headers did.
 
 use crate::query::unescape;
 use crate::replications;
@@ -37,7 +38,7 @@ impl Verb {
     }
 }
 
-/// Which API's documents a row belongs to; its errors carry that API's domain.
+/// API whose documents a row belongs to; its errors carry that API's domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// Google Cloud NetApp Volumes (`netapp.googleapis.com`).
@@ -113,7 +114,7 @@ impl Kind {
     }
 }
 
-/// What a request asks for.
+/// Action that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A page of a collection.
@@ -204,7 +205,7 @@ pub struct Route {
     pub verb: Verb,
     /// The path behind the version; `*` is one part, `**` any number of them.
     pub path: &'static str,
-    /// What it asks for.
+    /// Action that it asks for.
     pub action: Action,
     /// The API whose documents and error domain it belongs to.
     pub api: Api,
@@ -248,7 +249,7 @@ impl Route {
         }
     }
 
-    /// Whether the body is read.
+    /// Returns true if the body is read.
     pub fn has_body(&self) -> bool {
         matches!(self.verb, Verb::Post | Verb::Patch)
     }
@@ -373,24 +374,28 @@ pub static ROUTES: &[Route] = routes! {
 pub struct Matched {
     /// The row that matched the path.
     pub route: &'static Route,
-    /// The parts that the stars matched, in order; what `**` matched is one of them, with its slashes.
+    /// The parts that the stars matched, in order; what `**` matched is one of them, with its
+    /// slashes.
     pub parts: Vec<String>,
 }
 
-/// Why a path is not in the table.
+/// Reason why a path is not in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoRoute {
     /// Nothing has this path.
     NoPath,
     /// Something has, with another method.
     NoMethod,
-    /// It is not a path.
+    /// The path cannot be one.
     Broken,
 }
 
-/// Which of the two APIs a client means, where their paths are the same (locations, operations): by a prefix of the
-/// endpoint that it was configured with, by a version that only one has, or by what gcloud says that it runs. With the
-/// path without the prefix.
+/// Returns which of the two APIs a client means, and the path without the prefix.
+///
+/// Where their paths are the same (locations, operations), the API follows from the request. It may
+/// have a prefix of the endpoint that the client was configured with, or a version that only one
+/// API has, or the command that gcloud says it runs. The second value is true if the API follows
+/// from the prefix.
 pub fn surface<'p>(path: &'p str, agent: &str) -> (Option<Surface>, bool, &'p str) {
     for (prefix, surface) in [("/netapp", Surface::Netapp), ("/file", Surface::Filestore)] {
         if let Some(rest) = path.strip_prefix(prefix).filter(|r| r.starts_with('/')) {
@@ -407,7 +412,8 @@ pub fn surface<'p>(path: &'p str, agent: &str) -> (Option<Surface>, bool, &'p st
     (surface, false, path)
 }
 
-/// Whether a user agent is gcloud's, with a command of this group in whatever release track.
+/// Returns true if a user agent is gcloud's, with a command of this group in whatever release
+/// track.
 fn gcloud(agent: &str, group: &str) -> bool {
     let words = agent.split_once("command/gcloud.").map(|(_, rest)| rest);
     let mut words = words.unwrap_or_default().split('.');

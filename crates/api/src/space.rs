@@ -1,4 +1,5 @@
-//! `spaceStatus` of pools, volumes and instances: what they hold, and the physical space below them.
+//! `spaceStatus` of pools, volumes and instances: what they hold, and the physical space below
+//! them.
 
 use crate::json::Object;
 use serde_json::{Value, json};

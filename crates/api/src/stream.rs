@@ -1,9 +1,10 @@
 //! A connection's bytes, with a time for each thing that the peer has to do.
 //!
-//! Reading: see [`Slot::deadline`]. Writing: a peer that takes none of a reply for [`WRITE_TIME`] is gone. Closing:
-//! what the peer has sent and the server did not read makes the kernel send a reset, which overtakes the reply in
-//! clients that are still sending; so the socket of a peer that was not admitted stays open for [`LINGER`] behind the
-//! last byte of its refusal, and nothing is read from it meanwhile.
+//! Reading: see [`Slot::deadline`]. Writing: a peer that takes none of a reply for [`WRITE_TIME`]
+//! is gone. Closing: bytes that the peer has sent and the server did not read make the kernel send
+//! a reset, which overtakes the reply in clients that are still sending. So the socket of a peer
+//! that was not admitted stays open for [`LINGER`] behind the last byte of its refusal. Nothing is
+//! read from it meanwhile.
 
 use crate::connections::Slot;
 use std::future::Future as _;
@@ -17,13 +18,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A reply has to make progress within this.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How long a refused peer has for reading the refusal.
+/// Time that a refused peer has for reading the refusal.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A stream with its deadlines.
 pub struct Timed<S> {
     stream: S,
-    /// What was read before, to find out what is spoken.
+    /// Bytes that were read before, to find out what is spoken.
     ahead: Vec<u8>,
     slot: Arc<Slot>,
     timer: Pin<Box<Sleep>>,
@@ -54,7 +55,8 @@ impl<S> Timed<S> {
         self.timer.as_mut().poll(cx)
     }
 
-    /// What comes of a write that came to `done`.
+    /// Returns the result of a write that came to `done`, or an error if the peer takes nothing for
+    /// too long.
     fn progress<T>(
         &mut self,
         done: Poll<io::Result<T>>,

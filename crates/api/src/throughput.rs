@@ -1,12 +1,13 @@
-//! What limits a volume now, as a field of its description.
+//! Limit of a volume now, as a field of its description.
 //!
-//! The public APIs have no such field. Clients that are made from their definitions pass over fields that they do not
-//! know, so it is in the resource itself, which a person who asks why a volume is slow reads first.
+//! The public APIs have no such field. Clients that are made from their definitions pass over
+//! fields that they do not know. So it is in the resource itself, which a person who asks why a
+//! volume is slow reads first.
 
 use serde_json::{Value, json};
 use weir_control::backend::{BindingLevel, Throttled};
 
-/// As a `weir.v1.ThroughputStatus`, in JSON.
+/// Returns the limit as a `weir.v1.ThroughputStatus`, in JSON.
 pub fn status(now: &Throttled) -> Value {
     let mut status = serde_json::Map::new();
     status.insert("limitSource".to_owned(), json!(now.source));

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 pub struct Tls {
     config: Arc<RwLock<Arc<ServerConfig>>>,
     key: PathBuf,
-    /// Where the certificate is, for clients that are to trust it.
+    /// Path of the certificate, for clients that are to trust it.
     pub certificate: PathBuf,
 }
 
@@ -34,7 +34,7 @@ fn invalid(what: impl std::fmt::Display) -> io::Error {
 }
 
 impl Tls {
-    /// Of files in PEM: the certificate with its chain, and its key.
+    /// Reads files in PEM: the certificate with its chain, and its key.
     ///
     /// # Errors
     /// They cannot be read, are not PEM, or do not belong together.
@@ -54,15 +54,16 @@ impl Tls {
         settings(&self.certificate, &self.key)
     }
 
-    /// Has connections from now on use what was [read](Tls::read).
+    /// Replaces the certificate for connections from now on by what was [read](Tls::read).
     pub fn replace(&self, config: Arc<ServerConfig>) {
         // Nothing panics while it is locked.
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
-    /// Of a folder: `api-cert.pem` and `api-key.pem` in it, which are made there the first time, signed by themselves,
-    /// for these names and addresses, and for those that are `asked` for. A certificate that is not for all that is asked
-    /// for is replaced by one that is, with the same key; clients have to be given it.
+    /// Opens a folder: `api-cert.pem` and `api-key.pem` in it. They are made there the first time,
+    /// signed by themselves, for these names and addresses, and for those that are `asked` for. A
+    /// certificate that is not for all that is asked for is replaced by one that is, with the same
+    /// key. Clients have to be given it.
     ///
     /// # Errors
     /// The files cannot be made or used, or something asked for is neither a name nor an address.
@@ -95,7 +96,7 @@ impl Tls {
         if there {
             let place = certificate.display();
             tracing::warn!(
-                "{place} was not for {}, and is a new one: clients that trusted the old one have to be given it",
+                "replaced the certificate {place}, which was not for {}: give the new one to clients that trusted the old one",
                 asked.join(", ")
             );
         }
@@ -137,7 +138,7 @@ fn settings(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// Whether a certificate is for all these names and addresses.
+/// Returns true if a certificate is for all these names and addresses.
 fn is_for(certificate: &Path, names: &[ServerName<'_>]) -> io::Result<bool> {
     let der = CertificateDer::from_pem_file(certificate)
         .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;

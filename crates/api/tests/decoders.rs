@@ -1,4 +1,5 @@
-//! Nothing that a client can send makes a decoder panic, and what a decoder accepts it accepts again once encoded.
+//! Nothing that a client can send makes a decoder panic, and what a decoder accepts it accepts
+//! again once encoded.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 

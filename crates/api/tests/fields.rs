@@ -1,4 +1,5 @@
-//! Every field of the two APIs does something, describes, or is refused by name: none is stored without effect.
+//! Every field of the two APIs does something, describes, or is refused by name: none is stored
+//! without effect.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 

@@ -11,8 +11,8 @@ use support::{PLACE, furnished, pool};
 use weir_api::Gate;
 use weir_control::{Actor, Role};
 
-/// What a browser sends for another site's page is refused on both gates, before the token is checked; and so is a body
-/// that such a page could have made it send.
+/// Checks that requests of a browser for another site's page are refused on both gates, before the
+/// token is checked; and so is a body that such a page could have made it send.
 #[tokio::test]
 async fn other_sites_pages_are_kept_out_on_every_gate() {
     let api = furnished().await;
@@ -146,7 +146,8 @@ async fn a_malformed_or_repeated_host_is_refused_on_every_path() {
     }
 }
 
-/// A browser that is asked for Basic keeps the password and sends it along with what other pages want.
+/// A browser that is asked for Basic keeps the password and sends it along with what other pages
+/// want.
 #[tokio::test]
 async fn nobody_is_asked_for_a_password() {
     let api = furnished().await;

@@ -1,4 +1,5 @@
-//! Handlers over a control plane on a simulated node: their responses, and that what is refused changes nothing.
+//! Handlers over a control plane on a simulated node: their responses, and that what is refused
+//! changes nothing.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -140,7 +141,8 @@ async fn operations_of_both_surfaces_have_types_that_their_clients_know() {
 #[tokio::test]
 async fn pages_go_through_all_locations_in_one_order() {
     let api = Api::new().await;
-    // `us-east1-b` sorts before `us-east1` where whole names are compared, behind it where parts are.
+    // `us-east1-b` sorts before `us-east1` where whole names are compared, behind it where parts
+    // are.
     for location in ["us-east1", "us-east1-b", "us-east10"] {
         for i in 0..3 {
             let path = format!("projects/p1/locations/{location}/storagePools?storagePoolId=p{i}");
@@ -659,7 +661,8 @@ async fn metrics_and_descriptions_are_served() {
     );
 }
 
-/// Twenty masks that name one label each, at once, of everything that has labels: none undoes another.
+/// Twenty masks that name one label each, at once, of everything that has labels: none undoes
+/// another.
 #[tokio::test]
 async fn masks_that_name_single_labels_do_not_undo_each_other() {
     let api = std::sync::Arc::new(furnished().await);
@@ -738,7 +741,8 @@ async fn a_description_names_the_limit_that_binds_now() {
     }
 }
 
-/// AIP-134: `*` is the whole resource. What was read and is sent back with one change is that change.
+/// AIP-134: `*` is the whole resource. What was read and is sent back with one change is that
+/// change.
 #[tokio::test]
 async fn a_mask_of_everything_takes_back_what_was_read() {
     let api = furnished().await;

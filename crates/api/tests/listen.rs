@@ -65,7 +65,8 @@ async fn the_end_waits_for_answers_and_not_for_idle_connections() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
-/// A library that speaks gRPC, over plain TCP, gets the reply in its own protocol, while the same port serves HTTP/1.
+/// A library that speaks gRPC, over plain TCP, gets the reply in its own protocol, while the same
+/// port serves HTTP/1.
 #[tokio::test]
 async fn callers_over_grpc_are_told_to_use_rest() {
     let api = Api::new().await;
@@ -198,7 +199,8 @@ fn body_of(reply: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Metrics are made as they are taken: what is made ahead of a slow reader fits into the sockets' buffers.
+/// Metrics are made as they are taken: what is made ahead of a slow reader fits into the sockets'
+/// buffers.
 #[tokio::test]
 async fn metrics_are_made_as_a_slow_reader_takes_them() {
     const PIECES: usize = 4096;

@@ -169,7 +169,8 @@ async fn wrong_bearer_tokens_are_counted_and_right_ones_go_on() {
     let with = [("authorization", bearer.as_str())];
     let (status, headers, _) = ask(&api, Gate::Tokens, "GET", "/api/cluster", &with, "").await;
     assert_eq!((status, headers.contains_key("retry-after")), (429, true));
-    // A token that has been right at this address goes on; another one waits, and so does a sign-in with it.
+    // A token that has been right at this address goes on; another one waits, and so does a sign-in
+    // with it.
     assert_eq!((get(&used).await.0, get(&fresh).await.0), (200, 429));
     let body = format!(r#"{{"token": "{fresh}"}}"#);
     let (status, ..) = ask(&api, Gate::Tokens, "POST", "/v1/logins", &[], &body).await;

@@ -699,7 +699,8 @@ async fn passwords_are_tokens() {
     assert_eq!((status, &body["error"]["code"]), (403, &json!("6")));
 }
 
-/// A list is searched and ordered by what its records have, whether that is read from them or from the rows.
+/// A list is searched and ordered by what its records have, whether that is read from them or from
+/// the rows.
 #[tokio::test]
 async fn what_is_searched_and_ordered_by_is_what_records_show() {
     let n = Node::over(Script::session()).await;

@@ -11,7 +11,8 @@ use support::{PLACE, furnished};
 use weir_api::Gate;
 use weir_control::{Actor, Role};
 
-/// A client of one API neither sees nor reaches the operations of the other, once it says which it is a client of.
+/// A client of one API neither sees nor reaches the operations of the other, once it says which it
+/// is a client of.
 #[tokio::test]
 async fn operations_of_the_two_apis_are_kept_apart() {
     let api = furnished().await;
@@ -75,7 +76,8 @@ async fn operations_of_the_two_apis_are_kept_apart() {
     }
 }
 
-/// What an operation came to is what it was then, whatever has happened since: also when the resource is gone.
+/// Checks that an operation's result is what it was then, whatever has happened since: also when
+/// the resource is gone.
 #[tokio::test]
 async fn an_operations_response_stays_what_it_was() {
     let api = furnished().await;
@@ -136,8 +138,8 @@ async fn an_operations_response_stays_what_it_was() {
     assert_eq!(api.ok("GET", &ints, "").await["response"]["state"], 1);
 }
 
-/// A change that is only checked shows its result and its limit, is refused as the change itself is, and leaves nothing:
-/// no resource, no operation, no line in the audit log.
+/// A change that is only checked shows its result and its limit, is refused as the change itself
+/// is, and leaves nothing: no resource, no operation, no line in the audit log.
 #[tokio::test]
 async fn what_is_only_validated_changes_nothing() {
     let api = furnished().await;

@@ -157,7 +157,8 @@ async fn replications_over_the_same_relationships() {
     }
 }
 
-/// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer does not progress.
+/// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer does not
+/// progress.
 async fn replicating() -> (Node, String) {
     let n = Node::over(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});

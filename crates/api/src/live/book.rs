@@ -1,8 +1,9 @@
 //! Rings of rows: what the server looked at, for the last minutes and the last day.
 //!
-//! One thread records a row for each pool, the busiest volumes and the busiest clients once a second; every view that shows a
-//! figure reads it here, so none depends on who asked last. A second in which nothing happened takes no place, and what
-//! all rings take is bounded: the series with the least traffic of late is given up first.
+//! One thread records a row for each pool, the busiest volumes and the busiest clients once a
+//! second. Every view that shows a figure reads it here, so none depends on who asked last. A
+//! second in which nothing happened takes no place. The memory of all rings is bounded: the series
+//! with the least recent traffic is given up first.
 
 use super::row::{COLUMNS, Kept, Row};
 use parking_lot::Mutex;
@@ -100,7 +101,7 @@ struct Series {
     minutes: Ring,
     /// Sum of the rows of the minute that is under way.
     minute: Row,
-    /// Of late, for choosing what to give up.
+    /// Weight of recent activity, for choosing which series to give up.
     weight: f64,
     /// Since when a limit has held something back in each second.
     bound_since: Option<u64>,
@@ -142,7 +143,7 @@ struct Pages {
     latest: u64,
     series: BTreeMap<Key, Series>,
     numbers: u32,
-    /// When a series of each kind was last given up, or not begun.
+    /// Time at which a series of each kind was last given up, or not begun.
     incomplete: [u64; 4],
 }
 
@@ -204,8 +205,8 @@ impl Book {
         }
     }
 
-    /// Records what was so between the last reading and `at`, in seconds since 1970. Pools and volumes without a row
-    /// are gone; clients without one were idle.
+    /// Records what was so between the last reading and `at`, in seconds since 1970. Pools and
+    /// volumes without a row are gone; clients without one were idle.
     pub fn record(&self, at: u64, rows: Vec<(Kind, Arc<str>, Row)>) {
         let mut pages = self.pages.lock();
         let pages = &mut *pages;
@@ -267,7 +268,8 @@ impl Book {
         pages.series.get(&(kind, Arc::from(name))).map(|s| s.now)
     }
 
-    /// Returns all rows of a second, with what each weighs; `None` if the rings no longer have that second.
+    /// Returns all rows of a second, with what each weighs; `None` if the rings no longer have that
+    /// second.
     pub(super) fn rows(&self, at: u64) -> Option<Vec<(f64, Shown)>> {
         let pages = self.pages.lock();
         let newest = pages.latest == at;
@@ -290,7 +292,8 @@ impl Book {
         Some(all.collect())
     }
 
-    /// Returns the rows of a series over the last `seconds`: by the minute if that is more than rings by the second hold.
+    /// Returns the rows of a series over the last `seconds`: by the minute if that is more than
+    /// rings by the second hold.
     pub fn history(&self, kind: Kind, name: &str, seconds: u64) -> History {
         let pages = self.pages.lock();
         let series = pages.series.get(&(kind, Arc::from(name)));
@@ -402,7 +405,7 @@ impl Pages {
 /// Rows that a reader wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// So many of a kind: those with the most traffic of late.
+    /// Busiest series of a kind, so many: those with the most recent traffic.
     Busiest(Kind, usize),
     /// Clients of a volume.
     ClientsOf(String),

@@ -98,9 +98,11 @@ pub struct Condition {
     pub kind: ConditionKind,
     /// Its severity.
     pub severity: Severity,
-    /// The resource that it concerns, by its full name, or a part of the server such as `aggregate`.
+    /// The resource that it concerns, by its full name, or a part of the server such as
+    /// `aggregate`.
     pub resource: String,
-    /// Seconds since 1970 from which on it has held, where that is known; else since it was first found.
+    /// Seconds since 1970 from which on it has held, where that is known; else since it was first
+    /// found.
     pub since: Option<i64>,
     /// A sentence on what is so, without its full stop.
     pub message: String,
@@ -171,7 +173,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Takes the conditions found at `now`, in seconds since 1970, in a server with so many volumes.
+    /// Takes the conditions found at `now`, in seconds since 1970, in a server with so many
+    /// volumes.
     pub fn update(&self, now: i64, found: Vec<Condition>, volumes: usize) {
         let mut since = self.since.lock();
         let mut before = std::mem::take(&mut *since);

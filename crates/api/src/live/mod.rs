@@ -1,4 +1,5 @@
-//! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
+//! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/conditions`,
+//! `/v1/pair`, `/v1/server`.
 
 mod book;
 mod condition;

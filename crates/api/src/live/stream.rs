@@ -1,7 +1,8 @@
 //! `GET /v1/live`: server-sent events, made when the connection takes them.
 //!
-//! Nothing is queued for a reader: a frame is made from the book when the one before it has been taken, and says what
-//! changed since that. A slow reader skips seconds, and one that takes nothing for long is dropped.
+//! Nothing is queued for a reader. A frame is made from the book when the one before it has been
+//! taken, and says what changed since that. A slow reader skips seconds, and one that takes nothing
+//! for long is dropped.
 
 use super::book::{Shown, Wanted, select};
 use super::row::{COLUMNS, limits, write_figure};
@@ -55,7 +56,7 @@ struct Reader {
     /// The second of the last frame.
     at: u64,
     frames: u64,
-    /// When the last frame was handed over.
+    /// Time at which the last frame was handed over.
     taken: Option<Instant>,
     /// The conditions that the reader has, without their time.
     conditions: Option<Arc<super::Report>>,
@@ -64,7 +65,8 @@ struct Reader {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Returns the response that goes on for as long as the reader takes it. `last` is the event that it has seen last.
+/// Returns the response that goes on for as long as the reader takes it. `last` is the event that
+/// it has seen last.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED: there are too many readers.

@@ -1,7 +1,8 @@
 //! Bodies of POST and PATCH: fields by dotted names.
 //!
-//! ONTAP takes `{"source": {"path": "a:b"}}` and `{"source.path": "a:b"}` for the same, and numbers and truth as text.
-//! So a body is flattened first, fields are taken out one by one, and those left in the end are refused.
+//! ONTAP takes `{"source": {"path": "a:b"}}` and `{"source.path": "a:b"}` for the same, and numbers
+//! and truth as text. So a body is flattened first, fields are taken out one by one, and those left
+//! in the end are refused.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,7 @@ impl Fields {
         self.0.remove(name)
     }
 
-    /// Whether a field is there and not taken yet.
+    /// Returns true if a field is there and not taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -125,7 +126,8 @@ impl Fields {
         }
     }
 
-    /// Takes out fields that have one value here (`a|b`: or another that means the same), and refuses all others.
+    /// Takes out fields that have one value here (`a|b`: or another that means the same), and
+    /// refuses all others.
     ///
     /// # Errors
     /// A field that was given another value.

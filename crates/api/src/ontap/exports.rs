@@ -47,7 +47,7 @@ const RULES: &[&str] = &[
     "svm.uuid",
 ];
 
-/// What a rule has here, and no other value of it.
+/// Fields of a rule that have one value here, and no other.
 const RULE_FIXED: &[(&str, &str)] = &[
     ("allow_suid", "true"),
     ("allow_device_creation", "true"),
@@ -331,7 +331,8 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
     }
 }
 
-/// The rules with one more at `index`; those that are there move on by one, as far as they are in each other's way.
+/// The rules with one more at `index`; those that are there move on by one, as far as they are in
+/// each other's way.
 fn inserted(rules: &[ExportRule], new: &ExportRule, index: u32) -> Vec<ExportRule> {
     let mut out: Vec<ExportRule> = rules.iter().filter(|r| r.index < index).cloned().collect();
     let mut next = ExportRule {

@@ -1,10 +1,13 @@
-//! GET in ONTAP's way: `fields`, queries on any field, `order_by`, `max_records` with a link to go on, `return_records`.
+//! GET in ONTAP's way: `fields`, queries on any field, `order_by`, `max_records` with a link to go
+//! on, `return_records`.
 //!
-//! A record is made whole, as JSON; queries and fields are dotted names into it. Of what there may be very much of
-//! (relationships), records are made only for the page: queries and orders read single fields, by [`Listing::choose`].
+//! A record is made whole, as JSON; queries and fields are dotted names into it. Of what there may
+//! be very much of (relationships), records are made only for the page: queries and orders read
+//! single fields, by [`Listing::choose`].
 //!
-//! The link to the next page names the last record of this one, by the fields that the list is ordered by. A record that is made
-//! or deleted between two pages hides no other record and repeats none. No state is kept for it.
+//! The link to the next page names the last record of this one, by the fields that the list is
+//! ordered by. A record that is made or deleted between two pages hides no other record and repeats
+//! none. No state is kept for it.
 
 use std::cmp::Ordering;
 
@@ -36,8 +39,8 @@ const PAGE: usize = 10_000;
 /// Bytes of a `start` parameter.
 const START_MAX: usize = 4096;
 
-/// The last record of the page before: the values of the fields in `order_by`, its place in the list's own order, and how
-/// many records with the same values and place were shown.
+/// The last record of the page before: the values of the fields in `order_by`, its place in the
+/// list's own order, and how many records with the same values and place were shown.
 #[derive(Debug)]
 struct Start {
     values: Vec<String>,
@@ -79,7 +82,7 @@ impl<T> Page<T> {
     }
 }
 
-/// What is asked for.
+/// Parameters of a list request: fields, queries, order and page.
 #[derive(Debug)]
 pub struct Listing {
     fields: Option<Vec<String>>,
@@ -183,7 +186,8 @@ impl Listing {
         }
     }
 
-    /// Of records that were queried in another way: their order and which page of them is shown.
+    /// Creates the listing of records that were queried in another way: their order and which page
+    /// of them is shown.
     ///
     /// # Errors
     /// As [`Listing::parse`].
@@ -213,7 +217,7 @@ impl Listing {
         Some(self.queries.remove(at).1)
     }
 
-    /// Whether a field was asked for by its name or by what it is a part of, or is queried.
+    /// Returns true if a field was asked for by its name or by what it is a part of, or is queried.
     pub fn asks(&self, name: &str) -> bool {
         let part = |of: &str| {
             let rest = name.strip_prefix(of);
@@ -223,15 +227,17 @@ impl Listing {
         fields.into_iter().any(|f| part(f)) || self.queries.iter().any(|(n, _)| part(n))
     }
 
-    /// Returns the reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if
-    /// none is asked for. `order` names the fields that the list is ordered by; together they are unique.
+    /// Returns the reply: those of `records` that match. Each has the fields asked for, `keys` in
+    /// any case; all fields, if none is asked for. `order` names the fields that the list is
+    /// ordered by; together they are unique.
     pub fn reply(&self, path: &str, keys: &[&str], order: &[&str], records: Vec<Value>) -> Reply {
         let place = |record: &Value| order.iter().map(|f| texts(record, f).concat()).collect();
         self.page(path, keys, self.choose(records.into_iter(), texts, place))
     }
 
-    /// Returns those of `all` that belong to the page, in order. `texts` reads the values of a field. `place` is the place in
-    /// the list's own order, which decides among records that `order_by` does not tell apart; it never changes.
+    /// Returns those of `all` that belong to the page, in order. `texts` reads the values of a
+    /// field. `place` is the place in the list's own order, which decides among records that
+    /// `order_by` does not tell apart; it never changes.
     pub fn choose<T>(
         &self,
         all: impl Iterator<Item = T>,
@@ -336,7 +342,8 @@ impl Listing {
             .chain(fields.iter().map(String::as_str));
         for name in wanted.chain(["_links"]) {
             copy(&record, &mut out, name);
-            // What is referred to by its identity comes with its name, as in ONTAP: clients read it.
+            // What is referred to by its identity comes with its name, as in ONTAP: clients read
+            // it.
             if let Some(of) = name.strip_suffix(".uuid") {
                 copy(&record, &mut out, &format!("{of}.name"));
             }
@@ -447,7 +454,8 @@ fn href(path: &str, query: &[(String, String)], start: Option<String>) -> String
     out
 }
 
-/// Percent encoding of all but what RFC 3986 §2.3 leaves as it is, and of what ONTAP's own links leave.
+/// Percent encoding of all but what RFC 3986 §2.3 leaves as it is, and of what ONTAP's own links
+/// leave.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

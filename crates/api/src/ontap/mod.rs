@@ -1,14 +1,18 @@
-//! ONTAP's own interface, as far as snapshots and SnapMirror need it: its REST resources and the private command line.
+//! ONTAP's own interface, as far as snapshots and SnapMirror need it: its REST resources and the
+//! private command line.
 //!
-//! Everything is asked of a [`weir_ontap::Cluster`], which may wait for a disk: so a request is handled as a whole on a
-//! thread where waiting is allowed, as a plain function from a request to a reply. A change has happened, or its
-//! transfer is queued, when its reply is sent; ONTAP would hand out a job to poll for. Its clients insist on one, so
-//! each change leaves a job that has ended already. (Ansible polls once a minute: a job that were still running would
-//! cost that minute.)
+//! Everything is asked of a [`weir_ontap::Cluster`], which may wait for a disk. So a request is
+//! handled as a whole on a thread where waiting is allowed, as a plain function from a request to a
+//! reply. A change has happened, or its transfer is queued, when its reply is sent; ONTAP would
+//! hand out a job to poll for. Its clients insist on one, so each change leaves a job that has
+//! ended already. (Ansible polls once a minute: a job that were still running would cost that
+//! minute.)
 //!
-//! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry; [`refusal`];
-//! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes), [`relationships`], [`transfers`],
-//!   [`policies`] (of replication), [`node`]: the resources; [`private_cli`]: commands.
+//! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry;
+//!   [`refusal`];
+//! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes),
+//!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`]: the resources;
+//!   [`private_cli`]: commands.
 
 mod body;
 mod exports;
@@ -63,7 +67,8 @@ struct Job {
     at: i64,
 }
 
-/// `restore: true` makes a relationship that a transfer is to be asked of; the cluster does both as one.
+/// `restore: true` makes a relationship that a transfer is to be asked of; the cluster does both as
+/// one.
 #[derive(Clone)]
 struct Restore {
     uuid: String,
@@ -90,7 +95,7 @@ pub(crate) struct Call {
 pub(crate) struct Reply {
     /// HTTP's status code, such as 202.
     pub status: u16,
-    /// Where what was made can be found.
+    /// Path of the resource that was made.
     pub location: Option<String>,
     /// The body, in ONTAP's shape.
     pub body: Value,
@@ -300,7 +305,8 @@ impl Asked<'_> {
         }
     }
 
-    /// The reply to a change that was made: a job that has ended. `made` is what was made, by its path and record.
+    /// The reply to a change that was made: a job that has ended. `made` is what was made, by its
+    /// path and record.
     fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
         let now = self.cluster.now();
         let verb = match self.call.verb {
@@ -352,7 +358,8 @@ impl Asked<'_> {
     }
 }
 
-/// An identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8), from FNV-1a of 128 bits.
+/// An identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8), from
+/// FNV-1a of 128 bits.
 pub(crate) fn uuid(kind: &str, name: &str) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

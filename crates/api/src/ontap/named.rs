@@ -1,7 +1,8 @@
-//! Policies by name: what all kinds have in common, `storage/qos/policies`, `storage/snapshot-policies`.
+//! Policies by name: what all kinds have in common, `storage/qos/policies`,
+//! `storage/snapshot-policies`.
 //!
-//! What the three have in common: they are found by an identity, belong to a machine (or to all), and are changed from
-//! how they were read: a change that another overtook is made once more from the newer state.
+//! All of them are found by an identity, belong to a machine (or to all), and are changed from how
+//! they were read. A change that another overtook is made once more from the newer state.
 
 use serde_json::{Value, json};
 use weir_ontap::storage::{
@@ -80,7 +81,8 @@ pub fn uuid_of(policy: &StoragePolicy) -> String {
     }
 }
 
-/// The id of an export policy. The default has none: it is that of all machines, and ONTAP has one for each.
+/// The id of an export policy. The default has none: it is that of all machines, and ONTAP has one
+/// for each.
 pub(super) fn id_of(policy: &StoragePolicy) -> u64 {
     match policy.id {
         0 => {
@@ -358,7 +360,8 @@ fn read_copies(a: &Asked<'_>, fields: &mut Fields, before: Option<&Copies>) -> A
         (None, Some(before)) => before.count,
         (None, None) => return Err(Refusal::required("copies.count")),
     };
-    // Both are the same here: what a snapshot's name begins with is what replication policies know it by.
+    // Both are the same here: what a snapshot's name begins with is what replication policies know
+    // it by.
     let said = |text: Option<String>| text.filter(|text| !matches!(text.as_str(), "" | "-"));
     let (label, prefix) = (
         said(fields.text("snapmirror_label")?),

@@ -47,8 +47,8 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.one(&["uuid", "name"], record))
 }
 
-/// GET of nodes: this one, with the pair that it is one of as ONTAP has high availability. What its mirror costs is in `ha.mirror`,
-/// which ONTAP does not have.
+/// GET of nodes: this one, with the pair that it is one of as ONTAP has high availability. What its
+/// mirror costs is in `ha.mirror`, which ONTAP does not have.
 pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -341,7 +341,8 @@ fn peer(p: &Peer) -> Value {
     out
 }
 
-/// GET of peers. The certificate's fingerprint, by which both ends know each other, has no field in ONTAP's interface.
+/// GET of peers. The certificate's fingerprint, by which both ends know each other, has no field in
+/// ONTAP's interface.
 pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -367,8 +368,8 @@ pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     }
 }
 
-/// POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the reply has; or joining it with
-/// that.
+/// POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the reply
+/// has; or joining it with that.
 pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;

@@ -1,8 +1,8 @@
 //! `snapmirror/policies`.
 //!
-//! ONTAP's REST knows one type, `async`, and distinguishes the three kinds by what they copy: the newest state alone or
-//! with all snapshots (async-mirror), snapshots by their labels without (vault) or with the newest state
-//! (mirror-vault).
+//! ONTAP's REST knows one type, `async`, and distinguishes the three kinds by what they copy. These
+//! are the newest state alone or with all snapshots (async-mirror), and snapshots by their labels
+//! without (vault) or with the newest state (mirror-vault).
 
 use serde_json::{Map, Value, json};
 use weir_ontap::commands::policy::KEEP;
@@ -141,7 +141,8 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     if let Some(id) = id {
         return Ok(listing.one(&["uuid", "name"], record(&find(a, id)?)));
     }
-    // Policies of the user belong to all machines here, so a query for one machine's policies finds them too.
+    // Policies of the user belong to all machines here, so a query for one machine's policies finds
+    // them too.
     let (scope, svm) = (listing.take("scope"), listing.take("svm.name"));
     let own = scope.as_deref() == Some("svm") || svm.is_some();
     let all = a.cluster.policies();
@@ -233,7 +234,7 @@ fn change_or(a: &Asked<'_>, change: Verb) -> Answered<()> {
     a.cluster.change(change.into()).map_err(Refusal::of)
 }
 
-/// What a policy cannot have here; being off, or not being there, it may be said.
+/// Refuses the fields that a policy cannot have here; being off, or not being there, may be said.
 fn refuse_others(fields: &mut Fields) -> Answered<()> {
     for name in [
         "transfer_schedule.name",

@@ -1,8 +1,10 @@
-//! `private/cli`: every command of the command line as a resource, and whole lines as `{"input": "…"}`.
+//! `private/cli`: every command of the command line as a resource, and whole lines as `{"input":
+//! "…"}`.
 //!
-//! The path is the command without its verb, where that is one of the four that HTTP has: GET is `show`, POST `create`,
-//! PATCH `modify`, DELETE `delete`. Any other verb is the last part of a path that is posted to. Arguments come in the
-//! query and in the body, with underscores or with dashes.
+//! The path is the command without its verb, where that is one of the four that HTTP has. GET is
+//! `show`, POST `create`, PATCH `modify`, DELETE `delete`. Any other verb is the last part of a
+//! path that is posted to. Arguments come in the query and in the body, with underscores or with
+//! dashes.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +178,8 @@ fn text(name: &str, value: &Value) -> Answered<String> {
     })
 }
 
-/// `{"input": "snapmirror show"}`: runs a line and returns what is printed. A refusal comes with the text as well.
+/// `{"input": "snapmirror show"}`: runs a line and returns what is printed. A refusal comes with
+/// the text as well.
 fn line(a: &Asked<'_>) -> Answered<Reply> {
     if a.call.verb != Some(Verb::Post) {
         return Err(Refusal::no_method("of this kind"));

@@ -1,5 +1,6 @@
-//! Refusals in ONTAP's shape: an HTTP status and `{"error": {message, code, target}}`, where `code` is a number written
-//! as text. The codes are those that public clients of ONTAP's REST interface distinguish.
+//! Refusals in ONTAP's shape: an HTTP status and `{"error": {message, code, target}}`, where `code`
+//! is a number written as text. The codes are those that public clients of ONTAP's REST interface
+//! distinguish.
 
 use serde_json::{Value, json};
 use weir_ontap::storage::NamedKind;
@@ -7,20 +8,20 @@ use weir_ontap::{Failure, Reason};
 
 use crate::error::ApiError;
 
-/// Why a request was refused or failed.
+/// Refusal or failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP's status code, such as 404.
     pub status: u16,
     /// ONTAP's error code; clients decide by it.
     pub code: u32,
-    /// For people, in English.
+    /// Message for people, in English.
     pub message: String,
     /// The field that it is about.
     pub target: Option<String>,
 }
 
-/// What a handler of this interface returns.
+/// Result of a handler of this interface.
 pub type Answered<T> = Result<T, Box<Refusal>>;
 
 /// The resource exists already.
@@ -29,7 +30,7 @@ const DUPLICATE: u32 = 1;
 const NO_API: u32 = 3;
 /// The resource does not exist.
 const NO_ENTRY: u32 = 4;
-/// Not for this user.
+/// The user may not do this.
 const NOT_AUTHORIZED: u32 = 6;
 /// An argument that the request does not have.
 const UNEXPECTED: u32 = 262_179;
@@ -63,7 +64,7 @@ const EXPORT_POLICY_USED: u32 = 1_703_945;
 const NO_EXPORT_POLICY: u32 = 1_703_954;
 /// A rule's clients cannot be understood.
 const CLIENT_MATCH: u32 = 1_704_049;
-/// Whatever has no code of its own.
+/// The refusal has no code of its own.
 const GENERIC: u32 = 13_001;
 /// The caller is not authenticated.
 const NOBODY: u32 = 6_691_623;
@@ -105,7 +106,7 @@ impl Refusal {
         )
     }
 
-    /// What the path names is not there.
+    /// Creates the refusal of a path that names nothing.
     pub fn no_entry() -> Box<Refusal> {
         Refusal::new(404, NO_ENTRY, "entry doesn't exist")
     }
@@ -147,7 +148,7 @@ impl Refusal {
         Refusal::new(400, NO_JSON, format!("Invalid JSON input: {why}"))
     }
 
-    /// What the cluster refused.
+    /// Creates the refusal for the cluster's.
     pub fn of(failure: Failure) -> Box<Refusal> {
         let (status, code) = match failure.reason {
             Reason::NotFound => (404, NO_ENTRY),
@@ -161,7 +162,7 @@ impl Refusal {
         Refusal::new(status, code, failure.message)
     }
 
-    /// What the cluster refused of a volume.
+    /// Creates the refusal for the cluster's of a volume.
     pub fn of_volume(failure: Failure) -> Box<Refusal> {
         let code = match (&*failure.rule, failure.reason) {
             ("VOLUME_OFFLINE", _) => Some(OFFLINE),
@@ -218,17 +219,17 @@ impl Refusal {
         Refusal::new(404, NO_SCHEDULE, message).about("schedule")
     }
 
-    /// What is to be made is there.
+    /// Creates the refusal to make a resource that exists.
     pub fn duplicate(message: &str) -> Box<Refusal> {
         Refusal::new(409, DUPLICATE, message)
     }
 
-    /// What is to go is needed.
+    /// Creates the refusal to remove a resource that is needed.
     pub fn in_use(message: &str) -> Box<Refusal> {
         Refusal::new(409, GENERIC, message)
     }
 
-    /// What the cluster refused of a relationship, asked for `verb`.
+    /// Creates the refusal for the cluster's of a relationship, asked for `verb`.
     pub fn of_relationship(failure: Failure, verb: &str) -> Box<Refusal> {
         let state = matches!(failure.reason, Reason::State | Reason::Busy);
         let code = match (verb, failure.reason) {

@@ -1,7 +1,8 @@
 //! `snapmirror/relationships`.
 //!
-//! `state` is a wish: `snapmirrored` is initialize, resume or resync, whichever leads there; `paused` is quiesce,
-//! `broken_off` is break. A throttle that comes with it holds for the transfer that it starts.
+//! `state` is a wish: `snapmirrored` is initialize, resume or resync, whichever leads there;
+//! `paused` is quiesce, `broken_off` is break. A throttle that comes with it holds for the transfer
+//! that it starts.
 
 use serde_json::{Map, Value, json};
 use weir_ontap::{Change, Failure, Reason, Settings};
@@ -269,10 +270,10 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.page(&a.here(), &["uuid"], page))
 }
 
-/// What a list is made of.
+/// Element of a list.
 enum Item<'r> {
     Row(&'r Entry),
-    /// What has no row here, and whether it is a restore.
+    /// Relationship that has no row here; true if it is a restore.
     Other(&'r Relationship, bool),
 }
 
@@ -292,8 +293,8 @@ impl Item<'_> {
         }
     }
 
-    /// The values of a field, as its record has them. What lists are mostly searched by and ordered by is read from the row:
-    /// that takes a tenth of a microsecond, a record some ten.
+    /// The values of a field, as its record has them. What lists are mostly searched by and ordered
+    /// by is read from the row: that takes a tenth of a microsecond, a record some ten.
     fn texts(&self, manager: &Manager, name: &str, now: i64) -> Vec<String> {
         let slowly = || {
             let (r, restore) = self.whole(manager);
@@ -450,7 +451,8 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     };
     if let Err(refusal) = change_or(a, change, "create") {
         if make {
-            // What was made for it alone goes again; if that fails, it is an empty volume that shows in lists.
+            // What was made for it alone goes again; if that fails, it is an empty volume that
+            // shows in lists.
             drop(a.cluster.change(Change::VolumeDelete(destination)));
         }
         return Err(refusal);
@@ -592,8 +594,8 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// The other way round: the destination is broken off if it is not yet, the old source becomes a copy of it, and the
-/// relationship of before is gone.
+/// The other way round: the destination is broken off if it is not yet, the old source becomes a
+/// copy of it, and the relationship of before is gone.
 fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
     if r.state != MirrorState::BrokenOff {
         change_or(a, Verb::Break(r.destination.clone()), "break")?;

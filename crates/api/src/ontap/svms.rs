@@ -1,7 +1,8 @@
 //! `svm` and `storage/aggregates`: projects and storage pools.
 //!
-//! A project is there when it has a pool, a volume or a policy; one that is made here is there before that, with nothing.
-//! Pools are made through the NetApp Volumes API: ONTAP has no words for a service level.
+//! A project is there when it has a pool, a volume or a policy; one that is made here is there
+//! before that, with nothing. Pools are made through the NetApp Volumes API: ONTAP has no words for
+//! a service level.
 
 use serde_json::{Value, json};
 use weir_ontap::Change;
@@ -90,7 +91,7 @@ const AGGREGATES: &[&str] = &[
     "_tags",
 ];
 
-/// What every machine has here, and no other value of it.
+/// Fields of every machine that have one value here, and no other.
 const FIXED: &[(&str, &str)] = &[
     ("subtype", "default"),
     ("state", "running"),

@@ -53,8 +53,8 @@ fn place(r: &Relationship, transfer: &str) -> String {
     format!("{}/transfers/{transfer}", link(&r.uuid))
 }
 
-/// The transfers of a relationship. What ONTAP has no field for (the rate, the limit that binds, wire bytes, phases) is
-/// in fields of our own beside its.
+/// The transfers of a relationship. What ONTAP has no field for (the rate, the limit that binds,
+/// wire bytes, phases) is in fields of our own beside its.
 fn records(r: &Relationship) -> Vec<Value> {
     let of = json!({"uuid": r.uuid, "destination": {"path": r.destination.to_string()}, "restore": false});
     let now = r.transfer.as_ref().map(|t| {
@@ -153,7 +153,8 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let throttle = fields.throttle("throttle")?;
     let source_snapshot = fields.text("source_snapshot")?;
     let files = files(&mut fields)?;
-    // Nothing is deduplicated or compressed at rest, so there is nothing that could be lost on the way.
+    // Nothing is deduplicated or compressed at rest, so there is nothing that could be lost on the
+    // way.
     fields.ignore(&["storage_efficiency_enabled"]);
     fields.done()?;
     let waiting = a.surface.restores().into_iter().find(|r| r.uuid == id);

@@ -1,7 +1,8 @@
 //! `storage/volumes`: what their users read, make and change.
 //!
-//! Fields that ONTAP has and this node does not serve (compression, tiering, encryption, …) are known, with the one value
-//! that they have here: a client may ask for them, and set them to that value. Another value is refused.
+//! Fields that ONTAP has and this node does not serve (compression, tiering, encryption, …) are
+//! known, with the one value that they have here. A client may ask for them, and set them to that
+//! value. Another value is refused.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The messages of the Filestore API, version 1, as far as it is spoken here: names and types as its public definition has them.
+//! The messages of the Filestore API, version 1, as far as it is spoken here: names and types as
+//! its public definition has them.
 
 use super::own::{SPACE_STATUS, THROUGHPUT_STATUS};
 use super::{Enum, Kind, Message, field};
@@ -40,7 +41,8 @@ pub static INSTANCE: Message = Message {
         field("deletionProtectionReason", Kind::String),
         // Of version v1beta1: what the shares may hold together.
         field("capacityGb", Kind::Int64),
-        // Not in the public definition: the paths that its share is mounted by, and what limits it now.
+        // Not in the public definition: the paths that its share is mounted by, and what limits it
+        // now.
         field("exportPaths", Kind::String).repeated().output_only(),
         field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
         field("spaceStatus", Kind::Message(&SPACE_STATUS)).output_only(),

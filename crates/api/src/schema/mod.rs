@@ -1,13 +1,14 @@
 //! The messages of the public APIs, as data.
 //!
-//! Both APIs are defined as protocol buffers and spoken as JSON by the mapping that protocol buffers prescribe
-//! (<https://protobuf.dev/programming-guides/json/>). What that mapping demands (64-bit integers as strings or numbers,
-//! enums as names or numbers, unknown names refused with the path, masks checked against the definition, output-only
-//! fields ignored in bodies but refused in masks, filters typed by the field they name) needs the definition at run
-//! time. So the definitions are tables here, and one decoder, one encoder, one mask, one filter and the OpenAPI
-//! documents are all driven by them: a field that is in the table is accepted, returned, filtered by and documented,
-//! and none of these can disagree with another. Structs with derived decoders would need every one of those rules again
-//! at every field.
+//! Both APIs are defined as protocol buffers and spoken as JSON by the mapping that protocol
+//! buffers prescribe (<https://protobuf.dev/programming-guides/json/>). That mapping needs the
+//! definition at run time. It takes 64-bit integers as strings or numbers and enums as names or
+//! numbers, and refuses unknown names with the path. It checks masks against the definition, and
+//! types filters by the field they name. Output-only fields are ignored in bodies but refused in
+//! masks. So the definitions are tables here, and one decoder, one encoder, one mask, one filter
+//! and the OpenAPI documents are all driven by them. A field that is in the table is accepted,
+//! returned, filtered by and documented, and none of these can disagree with another. Structs with
+//! derived decoders would need every one of those rules again at every field.
 
 pub mod filestore;
 pub mod netapp;
@@ -18,7 +19,7 @@ pub mod own;
 pub struct Message {
     /// The full name, such as `google.cloud.netapp.v1.Volume`.
     pub name: &'static str,
-    /// In the order of the definition.
+    /// Fields in the order of the definition.
     pub fields: &'static [Field],
 }
 
@@ -31,7 +32,7 @@ pub struct Field {
     pub kind: Kind,
     /// Any number of them.
     pub repeated: bool,
-    /// Only the server sets it: ignored in bodies, refused in masks (AIP-203).
+    /// True if only the server sets it: ignored in bodies, refused in masks (AIP-203).
     pub output_only: bool,
     /// Never returned: a password.
     pub input_only: bool,
@@ -39,7 +40,7 @@ pub struct Field {
     pub one_of: Option<&'static str>,
 }
 
-/// What a field holds.
+/// Type of a field.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A JSON string; UTF-8.
@@ -69,7 +70,8 @@ pub enum Kind {
 pub struct Enum {
     /// Its full name in the public definition.
     pub name: &'static str,
-    /// Whether names outside the set are let through: an operator may define service levels and tiers of their own.
+    /// True if names outside the set are let through: an operator may define service levels and
+    /// tiers of their own.
     pub open: bool,
     /// The first is the unspecified one, number 0.
     pub values: &'static [(&'static str, i32)],
@@ -110,7 +112,8 @@ impl Field {
 }
 
 impl Message {
-    /// The field of that name, in lowerCamelCase or in the definition's own snake_case: both are valid in JSON.
+    /// The field of that name, in lowerCamelCase or in the definition's own snake_case: both are
+    /// valid in JSON.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields
             .iter()
@@ -138,8 +141,9 @@ impl Enum {
     }
 }
 
-/// Whether `snake` is `camel` written with underscores: one before each capital, and optionally one before a digit
-/// (`kerberos_5_read_only` is `kerberos5ReadOnly`). Done without allocating: it runs once a field and name.
+/// Returns true if `snake` is `camel` written with underscores: one before each capital, and
+/// optionally one before a digit (`kerberos_5_read_only` is `kerberos5ReadOnly`). It allocates
+/// nothing: it runs once a field and name.
 fn snake_equals(camel: &str, snake: &str) -> bool {
     let mut s = snake.bytes().peekable();
     for c in camel.bytes() {

@@ -1,4 +1,5 @@
-//! The messages of the NetApp Volumes API, version 1, as far as it is spoken here: names and types as its public definition has them.
+//! The messages of the NetApp Volumes API, version 1, as far as it is spoken here: names and types
+//! as its public definition has them.
 
 use super::own::{SPACE_STATUS, THROUGHPUT_STATUS};
 use super::{Enum, Kind, Message, field};
@@ -486,7 +487,8 @@ pub static HYBRID_REPLICATION_SCHEDULE: Enum = Enum {
     ],
 };
 
-/// The public enum `google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType`.
+/// The public enum
+/// `google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType`.
 pub static HYBRID_REPLICATION_PARAMETERS_VOLUME_HYBRID_REPLICATION_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType",
     open: false,

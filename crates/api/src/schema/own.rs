@@ -30,7 +30,8 @@ pub static RESTORE_FILE_REQUEST: Message = Message {
     ],
 };
 
-/// What a pool, volume or instance holds, and the physical space below it. Fields that a kind does not have are absent.
+/// Space that a pool, volume or instance uses and has, and the physical space below it. Fields that
+/// a kind does not have are absent.
 pub static SPACE_STATUS: Message = Message {
     name: "weir.v1.SpaceStatus",
     fields: &[
@@ -44,7 +45,7 @@ pub static SPACE_STATUS: Message = Message {
     ],
 };
 
-/// What limits a volume or an instance now.
+/// Limit of a volume or an instance now.
 pub static THROUGHPUT_STATUS: Message = Message {
     name: "weir.v1.ThroughputStatus",
     fields: &[
@@ -55,7 +56,7 @@ pub static THROUGHPUT_STATUS: Message = Message {
     ],
 };
 
-/// Whose limit requests wait for.
+/// Level whose limit requests wait for.
 pub static BINDING_LEVEL: Enum = Enum {
     name: "weir.v1.ThroughputStatus.BindingLevel",
     open: false,
@@ -67,7 +68,7 @@ pub static BINDING_LEVEL: Enum = Enum {
     ],
 };
 
-/// Which limit requests wait for.
+/// Limit that requests wait for.
 pub static BINDING_LIMIT: Enum = Enum {
     name: "weir.v1.ThroughputStatus.BindingLimit",
     open: false,
