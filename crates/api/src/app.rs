@@ -632,7 +632,7 @@ pub(crate) fn role(route: &Route) -> Role {
         Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
             Role::Admin
         }
-        // What files hold is more than a viewer of the configuration may see.
+        // The content of files is more than a viewer of the configuration may see.
         Action::FindFile(_) | Action::Download(_) => Role::Editor,
         _ if route.verb == Verb::Get => Role::Viewer,
         _ => Role::Editor,

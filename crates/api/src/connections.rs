@@ -239,7 +239,7 @@ mod tests {
         assert!(!lives(&own[0]) && lives(&own[1]) && lives(&own[2]));
         own[0].evicted().await;
         assert!(lives(&other) && lives(&one_more) && lives(&another));
-        // Of one /64, too.
+        // Addresses of one /64 count as one, too.
         let six = |n: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) + n));
         let mut of_the_prefix = Vec::new();
         for n in 0..=MAX_UNKNOWN_PER_ADDRESS as u128 {

@@ -253,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(ApiError::new(s, "X", "").code(), code);
         }
-        // What gcloud would try again for half a minute.
+        // Errors that gcloud would otherwise try again for half a minute.
         let refused = Refusal::new(Status::Unimplemented, "X", "x");
         for e in [
             ApiError::unimplemented("Backup", "Take snapshots"),

@@ -395,7 +395,8 @@ impl Made {
     /// The fields that `message` has; nulls and unknown names are dropped.
     pub fn done(self, message: &Message) -> Object {
         let mut o = self.0;
-        // What an older version of this program kept and the table no longer knows stays hidden.
+        // Fields that an older version of this program kept and the table no longer knows stay
+        // hidden.
         let shown = |k: &str| message.field(k).is_some_and(|f| !f.input_only);
         o.retain(|k, v| !v.is_null() && shown(k));
         o

@@ -212,7 +212,7 @@ pub fn instance_change(
         labels: f.labels()?.or_default(),
         ..VolumeChange::default()
     };
-    // What was read is sent back beside a share that has changed.
+    // The fields that were read are sent back beside a share that has changed.
     let now = current.get("capacityGb").and_then(Value::as_u64);
     let whole = f.count("capacityGb")?.kept("capacityGb")?;
     let whole = whole.filter(|gb| Some(*gb) != now);

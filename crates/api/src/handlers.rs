@@ -546,7 +546,7 @@ impl Asked<'_> {
     ) -> ApiResult<(Vec<Object>, String)> {
         let control = self.app.control();
         let all = || view.volumes(Surface::Netapp, within);
-        // What a volume holds is asked for only where it is shown, or where the client's question
+        // The use of a volume is asked for only where it is shown, or where the client's question
         // needs it of all.
         let mut used: HashMap<u64, u64> = HashMap::new();
         if self.asks_for_use() {

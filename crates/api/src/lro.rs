@@ -69,7 +69,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
         .set("verb", op.verb())
         .set("apiVersion", "v1");
     if !op.warnings.is_empty() {
-        // What the public definition has for words: clients that do not know Weir show it.
+        // The public definition has this field for text: clients that do not know Weir show it.
         let field = match op.surface() {
             Surface::Netapp => "statusMessage",
             Surface::Filestore => "statusDetail",

@@ -450,7 +450,7 @@ impl Asked<'_> {
             ));
         }
         let mut f = Fields::new(body);
-        // Of copies from clusters that are not Weir's.
+        // The field is for copies from clusters that are not Weir's.
         f.without("clusterLocation")?;
         let schedule = required(f.text("replicationSchedule").value(), "replicationSchedule")?;
         let schedule = ontap_schedule(&schedule)?;

@@ -54,7 +54,8 @@ async fn a_domain_is_made_listed_changed_and_deleted() {
         )
         .await;
     assert_eq!(listed["activeDirectories"], json!([got]));
-    // What describes is changed without a password, what joining depends on is not.
+    // Fields that only describe are changed without a password, those that joining depends on are
+    // not.
     let changed = api
         .done(
             "PATCH",

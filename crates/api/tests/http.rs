@@ -359,7 +359,7 @@ async fn every_bad_input_is_refused_in_the_apis_shape_and_changes_nothing() {
             400,
             "INVALID_ARGUMENT",
         ),
-        // What would lose something.
+        // Requests that would lose something.
         (
             "DELETE",
             format!("{PLACE}/storagePools/mq"),
@@ -777,7 +777,7 @@ async fn a_mask_of_everything_takes_back_what_was_read() {
         let changed = api.done("PATCH", &masked, unchanged).await;
         assert_eq!(changed.get("description"), None, "{path}");
     }
-    // What cannot be without a field is refused, and named.
+    // A resource that cannot be without a field is refused, and the field is named.
     let masked = format!("{PLACE}/volumes/v1?updateMask=*");
     let (status, answer) = api.ask("PATCH", &masked, r#"{"description": "x"}"#).await;
     assert_eq!(
@@ -808,7 +808,7 @@ async fn an_instances_capacity_of_v1beta1() {
         .done("PATCH", &masked, json!({"capacityGb": "2048"}))
         .await;
     assert_eq!(grown["fileShares"][0]["capacityGb"], "2048");
-    // What was read comes back with the share grown, with a mask and without.
+    // The instance that was read comes back with the share grown, with a mask and without.
     let mut body = api.ok("GET", &path, "").await;
     for (query, gb) in [("?updateMask=fileShares", "3072"), ("", "4096")] {
         body["fileShares"][0]["capacityGb"] = json!(gb);

@@ -490,7 +490,7 @@ mod tests {
         assert!(coarse.rows.iter().all(Option::is_some));
         let bytes: usize = book.pages.lock().series.values().map(Series::bytes).sum();
         assert!(bytes < 70_000, "{bytes}");
-        // What is not there was idle; before the start nobody looked.
+        // A series that is not there was idle; before the start nothing was recorded.
         let other = book.history(Kind::Volume, "w", 10);
         assert!(other.rows.iter().all(|row| *row == Some(Row::default())));
         let fresh = Book::new(1 << 20, START);

@@ -342,8 +342,8 @@ impl Listing {
             .chain(fields.iter().map(String::as_str));
         for name in wanted.chain(["_links"]) {
             copy(&record, &mut out, name);
-            // What is referred to by its identity comes with its name, as in ONTAP: clients read
-            // it.
+            // A resource that is referred to by its identity comes with its name, as in ONTAP:
+            // clients read it.
             if let Some(of) = name.strip_suffix(".uuid") {
                 copy(&record, &mut out, &format!("{of}.name"));
             }

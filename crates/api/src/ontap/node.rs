@@ -82,7 +82,7 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
             "mirror": {
                 "lag": pair.lag,
                 "position": pair.position,
-                // Of the last minute, in microseconds.
+                // Latency in the last minute, in microseconds.
                 "waited_mean": pair.cost.mean.as_micros() as u64,
                 "waited_p99": pair.cost.p99.as_micros() as u64,
                 "sent_per_written": pair.cost.sent_per_written,

@@ -451,8 +451,8 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     };
     if let Err(refusal) = change_or(a, change, "create") {
         if make {
-            // What was made for it alone goes again; if that fails, it is an empty volume that
-            // shows in lists.
+            // The volume that was made for it alone goes again; if that fails, it is an empty
+            // volume that shows in lists.
             drop(a.cluster.change(Change::VolumeDelete(destination)));
         }
         return Err(refusal);

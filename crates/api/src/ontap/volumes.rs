@@ -287,7 +287,7 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let copied = a.cluster.destinations().into_iter().map(|r| r.source);
     let sources: BTreeSet<Path> = copied.collect();
-    // What snapshots hold is counted one by one: only where it is asked for.
+    // Space of snapshots is counted one by one: only where it is asked for.
     let counts = listing.asks("space.snapshot.used") || listing.asks("snapshot_count");
     let whole = |v: &Volume| {
         let snapshots = counts.then(|| a.cluster.snapshots(Some(&v.path)));

@@ -39,7 +39,7 @@ pub static INSTANCE: Message = Message {
         .output_only(),
         field("deletionProtectionEnabled", Kind::Bool),
         field("deletionProtectionReason", Kind::String),
-        // Of version v1beta1: what the shares may hold together.
+        // Field of version v1beta1: capacity of the shares together.
         field("capacityGb", Kind::Int64),
         // Not in the public definition: the paths that its share is mounted by, and what limits it
         // now.
