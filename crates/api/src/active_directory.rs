@@ -31,7 +31,7 @@ fn check(f: &Fields) -> ApiResult<()> {
     Ok(())
 }
 
-/// A domain on the wire.
+/// Returns a domain on the wire.
 pub fn shown(a: &ActiveDirectory) -> Object {
     let state = match a.state {
         State::Ready => "READY",
@@ -58,7 +58,7 @@ pub fn shown(a: &ActiveDirectory) -> Object {
     m.done(&schema::ACTIVE_DIRECTORY)
 }
 
-/// A domain to be joined.
+/// Creates a domain to be joined.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.

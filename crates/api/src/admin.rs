@@ -28,7 +28,7 @@ fn token(t: &TokenRecord) -> Object {
     m.done(&own::TOKEN)
 }
 
-/// All tokens, without their secrets.
+/// Returns all tokens, without their secrets.
 ///
 /// # Errors
 /// The catalog cannot be read.
@@ -38,7 +38,7 @@ pub async fn list_tokens(app: &AppState) -> ApiResult<Value> {
     Ok(json!({"tokens": all}))
 }
 
-/// A new token; its secret is in this response and nowhere else.
+/// Returns a new token; its secret is in this response and nowhere else.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; ALREADY_EXISTS.
@@ -102,7 +102,8 @@ pub async fn delete_token(app: &AppState, actor: &Actor, id: &str) -> ApiResult<
     Ok(json!({}))
 }
 
-/// A page of the audit log, newest first. The page token is the number of the last entry shown.
+/// Returns a page of the audit log, newest first. The page token is the number of the last entry
+/// shown.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the parameter.

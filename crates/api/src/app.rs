@@ -133,17 +133,17 @@ impl AppState {
         AppState(Arc::new(inner))
     }
 
-    /// The control plane that all handlers share.
+    /// Returns the control plane that all handlers share.
     pub(crate) fn control(&self) -> &Control {
         &self.0.control
     }
 
-    /// The sign-ins of browsers.
+    /// Returns the sign-ins of browsers.
     pub(crate) fn logins(&self) -> &Logins {
         &self.0.logins
     }
 
-    /// The room that bodies of requests share.
+    /// Returns the room that bodies of requests share.
     pub(crate) fn bodies(&self) -> &Semaphore {
         &self.0.bodies
     }
@@ -193,7 +193,7 @@ pub struct Ends {
     pub local: SocketAddr,
 }
 
-/// The service: everything that the listener serves.
+/// Returns the service: everything that the listener serves.
 pub fn router(state: AppState, gate: Gate) -> Router {
     Router::new().fallback(serve).with_state((state, gate))
 }
@@ -273,7 +273,7 @@ fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Resp
     Some((status, word).into_response())
 }
 
-/// An error in the form of the API that was asked.
+/// Returns an error in the form of the API that was asked.
 fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
     if ontap {
         let mut refusal = ontap_response(&Reply::refused(&Refusal::general(&e)));
@@ -426,7 +426,7 @@ fn stream(
     live::response(app, live, live::wanted(query)?, token, last, slot)
 }
 
-/// A response in JSON.
+/// Returns a response in JSON.
 fn json(status: StatusCode, value: &Value) -> Response {
     let mut r = (status, value.to_string()).into_response();
     r.headers_mut().insert(
@@ -508,7 +508,7 @@ fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str
     }
 }
 
-/// The address that clients are to mount from.
+/// Returns the address that clients are to mount from.
 fn mount_address(at: Mounts, ends: Option<Ends>) -> Mounts {
     if !at.ip().is_unspecified() {
         return at;
@@ -520,7 +520,8 @@ fn mount_address(at: Mounts, ends: Option<Ends>) -> Mounts {
     }
 }
 
-/// A request to ONTAP's interface; `path` is the part behind `api/`, `node` this node's address.
+/// Creates a request to ONTAP's interface; `path` is the part behind `api/`, `node` this node's
+/// address.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: the path is broken, the body is no JSON.
@@ -581,7 +582,7 @@ pub(crate) async fn ontap<T: Send + 'static>(
     waiting(move || then(surface.answer(&actor, &call))).await
 }
 
-/// The cluster as a user sees it, if the server has one.
+/// Returns the cluster as a user sees it, if the server has one.
 ///
 /// # Errors
 /// FAILED_PRECONDITION: it has none.
@@ -626,7 +627,7 @@ fn ontap_response(reply: &Reply) -> Response {
     r
 }
 
-/// The role that an action takes.
+/// Returns the role that an action takes.
 pub(crate) fn role(route: &Route) -> Role {
     match route.action {
         Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {

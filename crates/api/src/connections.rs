@@ -90,8 +90,8 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the
-    /// listener trusts every client.
+    /// Returns a slot for a connection from `peer`; `None`: it is to be closed at once. `known`:
+    /// the listener trusts every client.
     pub fn admit(self: &Arc<Self>, peer: IpAddr, known: bool) -> Option<Arc<Slot>> {
         let source = source(peer);
         let evicted = Arc::new(Notify::new());
@@ -168,7 +168,7 @@ impl Slot {
         });
     }
 
-    /// A request is worked on until what this returns is dropped.
+    /// Notes that a request is worked on until the result is dropped.
     pub fn work(self: &Arc<Self>) -> Working {
         self.with(|e| e.phase = Phase::Busy);
         Working(Arc::clone(self))

@@ -48,7 +48,7 @@ pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir\"";
 pub const OWN_DOMAIN: &str = "weir";
 
 impl ApiError {
-    /// An error without particulars.
+    /// Creates an error without particulars.
     pub fn new(
         status: Status,
         reason: impl Into<String>,
@@ -66,7 +66,8 @@ impl ApiError {
         })
     }
 
-    /// The request's fields are wrong. The message is the first violation's description.
+    /// Creates the error of a request whose fields are wrong. The message is the first violation's
+    /// description.
     pub fn fields(violations: Vec<Violation>) -> Box<ApiError> {
         let message = match violations.as_slice() {
             [] => "Request contains an invalid argument.".to_owned(),
@@ -88,7 +89,7 @@ impl ApiError {
         }])
     }
 
-    /// There is no such resource.
+    /// Creates the error of a resource that does not exist.
     pub fn not_found(name: &str) -> Box<ApiError> {
         let mut e = ApiError::new(
             Status::NotFound,
@@ -99,8 +100,8 @@ impl ApiError {
         e
     }
 
-    /// The API has it, this server does not. `instead` is what to do, as a sentence; empty: there
-    /// is nothing.
+    /// Creates the error of a feature that the API has and this server does not. `instead` is what
+    /// to do, as a sentence; empty: there is nothing.
     ///
     /// Not UNIMPLEMENTED, which is 501: gcloud takes every 5xx for a passing failure, tries five
     /// times in half a minute, and then blames the network. A 400 it shows at once, with its
@@ -114,7 +115,7 @@ impl ApiError {
         )
     }
 
-    /// A refusal of the control plane. Where one field is to blame, its metadata names it.
+    /// Returns a refusal of the control plane. Where one field is to blame, its metadata names it.
     pub fn refused(refusal: Refusal) -> Box<ApiError> {
         let status = match refusal.status {
             // As in `unimplemented`.
@@ -134,12 +135,12 @@ impl ApiError {
         e
     }
 
-    /// The HTTP status line's code.
+    /// Returns the HTTP status line's code.
     pub fn code(&self) -> u16 {
         self.http.unwrap_or(self.status.http())
     }
 
-    /// The details: ErrorInfo always, BadRequest where fields are wrong.
+    /// Returns the details: ErrorInfo always, BadRequest where fields are wrong.
     pub fn details(&self) -> Value {
         let metadata: Map<String, Value> = self
             .metadata
@@ -169,7 +170,7 @@ impl ApiError {
         Value::Array(details)
     }
 
-    /// The body, as AIP-193 defines it.
+    /// Returns the body, as AIP-193 defines it.
     pub fn body(&self) -> Value {
         json!({"error": {
             "code": self.code(),

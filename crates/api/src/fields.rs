@@ -20,7 +20,8 @@ pub enum Said<T> {
 }
 
 impl<T> Said<T> {
-    /// The value; `None` for nothing and for clearing, which are the same where something is made.
+    /// Returns the value; `None` for nothing and for clearing, which are the same where something
+    /// is made.
     pub fn value(self) -> Option<T> {
         match self {
             Said::Set(v) => Some(v),
@@ -28,7 +29,7 @@ impl<T> Said<T> {
         }
     }
 
-    /// The value, where clearing means the type's default.
+    /// Returns the value, where clearing means the type's default.
     pub fn or_default(self) -> Option<T>
     where
         T: Default,
@@ -40,7 +41,7 @@ impl<T> Said<T> {
         }
     }
 
-    /// The value, where the resource cannot be without.
+    /// Returns the value, where the resource cannot be without.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: it would be cleared.
@@ -179,8 +180,8 @@ impl Fields {
         })
     }
 
-    /// A field of a feature that this server does not have: storing it would suggest an effect that
-    /// it lacks. Null, false and empty values have none.
+    /// Refuses a field of a feature that this server does not have: storing it would suggest an
+    /// effect that it lacks. Null, false and empty values have none, and are taken.
     ///
     /// # Errors
     /// FAILED_PRECONDITION: the field is set.
@@ -230,8 +231,8 @@ impl Fields {
         Err(e)
     }
 
-    /// A field that cannot change once the resource is made; saying what it is already is no
-    /// change.
+    /// Checks that a field that cannot change once the resource is made does not; saying what it is
+    /// already is no change.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: the value differs from the current one.
@@ -248,7 +249,8 @@ impl Fields {
         }
     }
 
-    /// Everything that was not taken: the client's own fields. Nulls stay where a change is meant.
+    /// Returns everything that was not taken: the client's own fields. Nulls stay where a change is
+    /// meant.
     pub fn rest(self) -> Extra {
         self.0
     }
@@ -266,7 +268,7 @@ pub fn is_set(value: &Value) -> bool {
     }
 }
 
-/// The value is the public API's, but nothing here does it.
+/// Creates the error of a value that the public API has, but nothing here does.
 pub fn not_here(field: &str, value: &str) -> Box<ApiError> {
     let mut e = ApiError::unimplemented(
         &format!("'{field}: {}'", abbreviate(value)),
@@ -309,9 +311,9 @@ fn check_label(key: &str, value: &str) -> ApiResult<()> {
     ))
 }
 
-/// The id of a new resource: letters, digits, `-` and `_`, beginning with a letter, ending with a
-/// letter or digit, at most 63 of them. That is the public API's rule for `volumeId`, and the
-/// underscore, which Terraform users are used to.
+/// Checks the id of a new resource: letters, digits, `-` and `_`, beginning with a letter, ending
+/// with a letter or digit, at most 63 of them. That is the public API's rule for `volumeId`, and
+/// the underscore, which Terraform users are used to.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: no id, or one against these rules.
@@ -347,7 +349,8 @@ pub fn check_id(parameter: &str, id: Option<&str>) -> ApiResult<String> {
 pub struct Made(Object);
 
 impl Made {
-    /// The client's own fields come first: what the server says itself overrides them.
+    /// Creates a resource that begins with the client's own fields: those of the server override
+    /// them.
     pub fn over(extra: &Extra) -> Made {
         Made(extra.clone())
     }
@@ -387,12 +390,12 @@ impl Made {
         self.set("labels", map)
     }
 
-    /// Everything that was set, of no message in particular.
+    /// Returns everything that was set, of no message in particular.
     pub fn all(self) -> Object {
         self.0
     }
 
-    /// The fields that `message` has; nulls and unknown names are dropped.
+    /// Returns the fields that `message` has; nulls and unknown names are dropped.
     pub fn done(self, message: &Message) -> Object {
         let mut o = self.0;
         // Fields that an older version of this program kept and the table no longer knows stay

@@ -61,7 +61,7 @@ impl FilePath {
         Ok(FilePath(names))
     }
 
-    /// The names of the directories, and the name of the file.
+    /// Returns the names of the directories, and the name of the file.
     pub fn split(&self) -> (&[Vec<u8>], &[u8]) {
         match self.0.split_last() {
             Some((name, dirs)) => (dirs, name),
@@ -69,7 +69,7 @@ impl FilePath {
         }
     }
 
-    /// The path of another name in the same directory.
+    /// Returns the path of another name in the same directory.
     pub fn beside(&self, name: &[u8]) -> FilePath {
         let mut names = self.0.clone();
         if let Some(last) = names.last_mut() {
@@ -78,7 +78,7 @@ impl FilePath {
         FilePath(names)
     }
 
-    /// The path's bytes, from the root's slash on.
+    /// Returns the path's bytes, from the root's slash on.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for name in &self.0 {
@@ -589,7 +589,7 @@ fn disposition(path: &FilePath) -> String {
     out
 }
 
-/// The name of a file that is restored beside its own.
+/// Returns the name of a file that is restored beside its own.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: it would be too long.

@@ -17,7 +17,7 @@ const EVERYONE: &str = "*";
 /// Features that the public API has and this server does not.
 const NOT_HERE: &[&str] = &["replication"];
 
-/// An instance on the wire. `ip` is where its share can be mounted from.
+/// Returns an instance on the wire. `ip` is where its share can be mounted from.
 pub fn instance(view: &View, i: &Volume, tiered: &Tiered) -> Object {
     let mut m = Made::over(&i.extra);
     let state = match i.state {
@@ -68,7 +68,7 @@ pub fn instance(view: &View, i: &Volume, tiered: &Tiered) -> Object {
     m.done(&schema::INSTANCE)
 }
 
-/// The etag of a revision.
+/// Returns the etag of a revision.
 pub fn etag(revision: u64) -> String {
     format!("{revision:016x}")
 }
@@ -102,7 +102,7 @@ fn networks(i: &Volume) -> Value {
     }
 }
 
-/// The paths that lead to the share, the one that is always its own first.
+/// Returns the paths that lead to the share, the one that is always its own first.
 fn export_paths(i: &Volume) -> Vec<String> {
     i.paths.iter().map(|path| format!("/{path}")).collect()
 }
@@ -140,7 +140,7 @@ fn check_instance(f: &Fields) -> ApiResult<()> {
     )
 }
 
-/// An instance to be made.
+/// Returns an instance to be made.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
@@ -245,7 +245,7 @@ pub fn instance_change(
     Ok(change)
 }
 
-/// The capacity of the one share, which v1beta1 has for the instance as well.
+/// Returns the capacity of the one share, which v1beta1 has for the instance as well.
 fn capacity(whole: Option<u64>, share: &mut Fields) -> ApiResult<Option<u64>> {
     match (whole, share.count("capacityGb")?.value()) {
         (Some(whole), Some(share)) if whole != share => Err(ApiError::field(
@@ -388,7 +388,7 @@ fn access(name: &str) -> Option<AccessType> {
     AccessType::from_name(name).filter(|a| *a != AccessType::ReadNone)
 }
 
-/// A snapshot of an instance on the wire. `used` is in bytes.
+/// Returns a snapshot of an instance on the wire. `used` is in bytes.
 pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     let mut m = Made::over(&s.extra);
     let state = match s.state {

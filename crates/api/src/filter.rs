@@ -295,7 +295,7 @@ fn one_or(mut nodes: Vec<Node>, many: fn(Vec<Node>) -> Node) -> Node {
     }
 }
 
-/// The path of a field in JSON names, and the kind at its end.
+/// Returns the path of a field in JSON names, and the kind at its end.
 fn resolve(message: &'static Message, word: &str) -> Result<(Vec<String>, Kind), String> {
     let mut at = message;
     let mut path = Vec::new();

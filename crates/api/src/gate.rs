@@ -20,8 +20,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_control::{Actor, Role, Status};
 
-/// The token of a request: as bearer, or, as ONTAP's clients send it, as the password of whatever
-/// user.
+/// Returns the token of a request: as bearer, or, as ONTAP's clients send it, as the password of
+/// whatever user.
 ///
 /// # Errors
 /// UNAUTHENTICATED: there is none.
@@ -42,7 +42,7 @@ pub fn token(head: &Parts) -> ApiResult<Cow<'_, str>> {
     }
 }
 
-/// The token of a request that comes as bearer.
+/// Returns the token of a request that comes as bearer.
 fn bearer(head: &Parts) -> ApiResult<&str> {
     let value = head
         .headers

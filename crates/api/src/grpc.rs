@@ -85,8 +85,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The header block: `:status` 200 is entry 8 of the static table (RFC 7541 Appendix A), the rest
-/// are literals.
+/// Returns the header block: `:status` 200 is entry 8 of the static table (RFC 7541 Appendix A),
+/// the rest are literals.
 fn trailers() -> Vec<u8> {
     let mut out = vec![0x88];
     for (name, value) in [

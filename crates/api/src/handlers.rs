@@ -141,7 +141,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
     }
 }
 
-/// A resource as it is intended, in normal form, without figures that only the node knows.
+/// Returns a resource as it is intended, in normal form, without figures that only the node knows.
 fn current(view: &View, target: &Target, at: Mounts) -> ApiResult<Object> {
     lro::shown(view, target, at).ok_or_else(|| ApiError::not_found(&target.to_string()))
 }
@@ -184,7 +184,7 @@ impl Asked<'_> {
         self.parts.get(i).map_or("", String::as_str)
     }
 
-    /// The place that the path names, where `-` is no place.
+    /// Returns the place that the path names, where `-` is no place.
     fn place(&self) -> ApiResult<Place> {
         let place = self.place_or_everywhere()?;
         if &*place.location == EVERYWHERE {
@@ -213,12 +213,12 @@ impl Asked<'_> {
         Ok(Place::new(self.part(0), self.part(1)))
     }
 
-    /// The resource that the path names, for those right below a place.
+    /// Returns the resource that the path names, for those right below a place.
     fn name(&self) -> ApiResult<Name> {
         Ok(self.place()?.name(self.part(2)))
     }
 
-    /// The volume that the path names, or names something of.
+    /// Returns the volume that the path names, or names something of.
     fn volume(&self, surface: Surface) -> ApiResult<VolumeName> {
         Ok(self.place()?.of(surface, self.part(2)))
     }
@@ -242,7 +242,7 @@ impl Asked<'_> {
         Value::Object(lro::operation(op, self.enums, self.at))
     }
 
-    /// The operation that the path names. Those of the other API are not there.
+    /// Returns the operation that the path names. Those of the other API are not there.
     fn found(&self) -> ApiResult<Arc<Operation>> {
         let op = self.app.control().operation(&self.name()?);
         let op = op.map_err(ApiError::refused)?;
@@ -647,7 +647,7 @@ impl Asked<'_> {
         Ok(json!({"locations": all}))
     }
 
-    /// The request, as one about the replications of the volume that the path names.
+    /// Returns the request, as one about the replications of the volume that the path names.
     fn of_volume(&self) -> ApiResult<replications::Asked<'_>> {
         Ok(self.replications_of(self.volume(Surface::Netapp)?))
     }
@@ -721,7 +721,7 @@ fn objects<T>(page: Page<T>) -> (Vec<Object>, String) {
     (items, page.next)
 }
 
-/// A response to a list; empty parts are left out, as the JSON mapping does.
+/// Returns a response to a list; empty parts are left out, as the JSON mapping does.
 fn listed(collection: &str, items: Vec<Value>, next: String) -> Value {
     let mut out = Object::new();
     if !items.is_empty() {
@@ -737,8 +737,8 @@ fn location(project: &str, id: &str) -> Value {
     json!({"name": format!("projects/{project}/locations/{id}"), "locationId": id})
 }
 
-/// A name as text that sorts as names do: part by part. In the full name, a `-` within a location
-/// would sort before the `/` behind a shorter one.
+/// Returns a name as text that sorts as names do: part by part. In the full name, a `-` within a
+/// location would sort before the `/` behind a shorter one.
 fn key(place: &Place, id: &str) -> String {
     format!("{}\0{}\0{id}", place.project, place.location)
 }

@@ -86,7 +86,7 @@ impl Wrong {
     }
 }
 
-/// The first characters of something that a client sent, for messages.
+/// Returns the first characters of something that a client sent, for messages.
 pub fn abbreviate(text: &str) -> String {
     const SHOWN: usize = 80;
     match text.char_indices().nth(SHOWN) {
@@ -182,7 +182,7 @@ fn decode_field(f: &Field, value: &Value, path: &str, wrong: &mut Wrong) -> Opti
 }
 
 impl Kind {
-    /// The type's name as error messages of the public APIs have it.
+    /// Returns the type's name as error messages of the public APIs have it.
     fn name(self) -> &'static str {
         match self {
             Kind::String => "TYPE_STRING",
@@ -199,7 +199,7 @@ impl Kind {
     }
 }
 
-/// The normal form of one value; `None` when it is wrong (and said so) or says nothing.
+/// Returns the normal form of one value; `None` when it is wrong (and said so) or says nothing.
 fn decode_one(kind: Kind, value: &Value, path: &str, wrong: &mut Wrong) -> Option<Value> {
     let made = match (kind, value) {
         (Kind::String, Value::String(_)) | (Kind::Bool, Value::Bool(_)) | (Kind::Any, _) => {
@@ -247,8 +247,8 @@ fn decode_one(kind: Kind, value: &Value, path: &str, wrong: &mut Wrong) -> Optio
     made
 }
 
-/// An integer that arrives as a number, as a number with nothing behind the point, or as decimal
-/// text.
+/// Returns an integer that arrives as a number, as a number with nothing behind the point, or as
+/// decimal text.
 fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(n) => n.as_i64().or_else(|| {

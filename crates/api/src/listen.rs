@@ -222,7 +222,8 @@ impl Connection {
     }
 }
 
-/// The bytes that the peer sends first, as far as it takes to distinguish HTTP/2 from HTTP/1.
+/// Returns the bytes that the peer sends first, as far as it takes to distinguish HTTP/2 from
+/// HTTP/1.
 async fn opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut read = Vec::with_capacity(grpc::PREFACE.len());
     while grpc::PREFACE.starts_with(&read) && read.len() < grpc::PREFACE.len() {

@@ -39,7 +39,7 @@ const fn output(name: &'static str, kind: Kind) -> Field {
     }
 }
 
-/// The domain of a surface's errors.
+/// Returns the domain of a surface's errors.
 pub fn domain(surface: Surface) -> &'static str {
     match surface {
         Surface::Netapp => "netapp.googleapis.com",
@@ -54,7 +54,7 @@ pub fn render() -> Render {
     Arc::new(|view, target| Some(Value::Object(unaddressed(view, target)?).to_string()))
 }
 
-/// An operation on the wire.
+/// Returns an operation on the wire.
 pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
     let metadata_type = match op.surface() {
         Surface::Netapp => "type.googleapis.com/google.cloud.netapp.v1.OperationMetadata",
@@ -128,7 +128,7 @@ fn unaddressed(view: &View, target: &Target) -> Option<Object> {
     })
 }
 
-/// A volume in its surface's normal form. `used` is in bytes.
+/// Returns a volume in its surface's normal form. `used` is in bytes.
 pub fn volume(view: &View, v: &Volume, used: Option<u64>, at: Mounts) -> Object {
     let mut object = unaddressed_volume(view, v, used);
     mount::reach(&mut object, at);
@@ -142,7 +142,7 @@ fn unaddressed_volume(view: &View, v: &Volume, used: Option<u64>) -> Object {
     }
 }
 
-/// A snapshot in its surface's normal form. `used` is in bytes.
+/// Returns a snapshot in its surface's normal form. `used` is in bytes.
 pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     match s.name.parent.surface {
         Surface::Netapp => netapp::snapshot(s, used),
@@ -150,7 +150,7 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     }
 }
 
-/// The message that describes a target on the wire.
+/// Returns the message that describes a target on the wire.
 pub fn message(target: &Target) -> &'static Message {
     let either = |netapp, filestore, surface: Surface| match surface {
         Surface::Netapp => netapp,

@@ -88,8 +88,8 @@ impl Mask {
         self.all
     }
 
-    /// The top-level fields that change, with their new values; `Null` for those that are cleared.
-    /// `current` is the resource as it is.
+    /// Returns the top-level fields that change, with their new values; `Null` for those that are
+    /// cleared. `current` is the resource as it is.
     pub fn apply(&self, current: &Object, body: &Object) -> Object {
         let mut out = Object::new();
         for path in &self.paths {
@@ -144,7 +144,7 @@ fn merge(base: Value, sent: Option<&Value>, path: &[Step]) -> Value {
     Value::Object(object)
 }
 
-/// The steps of one path, or why it is not one.
+/// Returns the steps of one path, or why it is not one.
 fn steps(message: &'static Message, path: &str) -> Result<Vec<Step>, String> {
     let shown = abbreviate(path);
     let mut at = message;

@@ -34,7 +34,7 @@ const NFS_PORT: u16 = 2049;
 /// SMB's.
 const SMB_PORT: u16 = 445;
 
-/// An address as it is written before the colon of an export.
+/// Returns an address as it is written before the colon of an export.
 fn host(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(a) => a.to_string(),
@@ -42,8 +42,8 @@ fn host(ip: IpAddr) -> String {
     }
 }
 
-/// `mountOptions` of a volume without addresses, one for each of its protocols; [`reach`] completes
-/// them.
+/// Returns `mountOptions` of a volume without addresses, one for each of its protocols; [`reach`]
+/// completes them.
 pub fn exports(v: &Volume) -> Value {
     let all = v.protocols.iter().filter_map(|protocol| {
         let export = match protocol {

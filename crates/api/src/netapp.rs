@@ -26,8 +26,8 @@ const NOT_HERE: &[&str] = &[
     "blockDevices",
 ];
 
-/// `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy of a
-/// peer's.
+/// Returns `hybridReplicationParameters` of a new volume, if it has any: the volume is to be a copy
+/// of a peer's.
 pub fn take_hybrid(body: &mut Object) -> Option<Object> {
     match body.remove("hybridReplicationParameters") {
         Some(Value::Object(said)) if !said.is_empty() => Some(said),
@@ -97,7 +97,7 @@ fn check_volume(f: &Fields) -> ApiResult<()> {
     )
 }
 
-/// A storage pool on the wire.
+/// Returns a storage pool on the wire.
 pub fn pool(view: &View, p: &Pool) -> Object {
     let f = view.pool_figures(p);
     let mut m = Made::over(&p.extra);
@@ -130,18 +130,18 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     m.done(&schema::STORAGE_POOL)
 }
 
-/// The full name of a pool's Active Directory.
+/// Returns the full name of a pool's Active Directory.
 fn directory(p: &Pool) -> Option<String> {
     let id = p.active_directory.as_ref()?;
     Some(format!("{}/activeDirectories/{id}", p.name.place))
 }
 
-/// The bare id of an Active Directory, which is named in full or by its id.
+/// Returns the bare id of an Active Directory, which is named in full or by its id.
 fn directory_id(place: &Place, sent: &str) -> ApiResult<String> {
     in_place(place, sent, "activeDirectories", "activeDirectory")
 }
 
-/// A storage pool to be made.
+/// Returns a storage pool to be made.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.
@@ -194,7 +194,7 @@ pub fn pool_change(place: &Place, changed: Object, current: &Object) -> ApiResul
     })
 }
 
-/// A volume on the wire. `used` is in bytes; `at` is where it can be mounted from.
+/// Returns a volume on the wire. `used` is in bytes; `at` is where it can be mounted from.
 pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Object {
     let pool = view.pool_of(v);
     let mut m = Made::over(&v.extra);
@@ -293,7 +293,7 @@ fn split_state(v: &Volume) -> &'static str {
     }
 }
 
-/// The state of splitting a clone.
+/// Returns the state of splitting a clone.
 ///
 /// # Errors
 /// `FAILED_PRECONDITION` for a volume that is no clone, or no more.
@@ -311,7 +311,7 @@ pub fn split_status(v: &Volume) -> ApiResult<Object> {
     Ok(m.done(&schema::SPLIT_STATUS))
 }
 
-/// A rule's switches of Kerberos that the client sent.
+/// Returns a rule's switches of Kerberos that the client sent.
 fn kerberos_of(r: &ExportRule) -> [(&'static str, Option<bool>); 6] {
     let KerberosRules { krb5, krb5i, krb5p } = r.kerberos;
     [
@@ -341,7 +341,7 @@ fn rule(r: &ExportRule) -> Value {
     Value::Object(m.done(&schema::SIMPLE_EXPORT_POLICY_RULE))
 }
 
-/// A volume to be made.
+/// Returns a volume to be made.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
@@ -438,12 +438,13 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
     Ok(change)
 }
 
-/// The bare id of a pool that is named bare or in full; it has to be in the volume's own place.
+/// Returns the bare id of a pool that is named bare or in full; it has to be in the volume's own
+/// place.
 fn pool_id(place: &Place, name: &str) -> ApiResult<String> {
     in_place(place, name, "storagePools", "storagePool")
 }
 
-/// The bare id of a resource of a place, which is named bare or in full.
+/// Returns the bare id of a resource of a place, which is named bare or in full.
 fn in_place(place: &Place, name: &str, collection: &str, field: &str) -> ApiResult<String> {
     let here = format!("{place}/{collection}/");
     let id = name.strip_prefix(&here).unwrap_or(name);
@@ -626,7 +627,7 @@ fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
     Ok(rule)
 }
 
-/// A user or group id: 32 bits, unsigned.
+/// Returns a user or group id: 32 bits, unsigned.
 pub fn id(field: &str, said: Said<Value>) -> ApiResult<Option<u32>> {
     match said.value() {
         None => Ok(None),
@@ -640,7 +641,7 @@ pub fn id(field: &str, said: Said<Value>) -> ApiResult<Option<u32>> {
     }
 }
 
-/// A snapshot on the wire. `used` is in bytes.
+/// Returns a snapshot on the wire. `used` is in bytes.
 pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     let mut m = Made::over(&s.extra);
     m.set("name", s.name.to_string())
@@ -653,7 +654,7 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
     m.done(&schema::SNAPSHOT)
 }
 
-/// A snapshot to be taken; the same for both APIs.
+/// Returns a snapshot to be taken; the same for both APIs.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field.

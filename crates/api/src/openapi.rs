@@ -66,7 +66,7 @@ fn method(verb: Verb) -> &'static str {
     }
 }
 
-/// `/v1/projects/{project}/locations/{location}/…` and its parameters.
+/// Returns `/v1/projects/{project}/locations/{location}/…` and its parameters.
 fn template(route: &Route) -> (String, Vec<Value>) {
     let mut path = "/v1".to_owned();
     let mut parameters = Vec::new();
@@ -285,7 +285,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// The schema's name, such as `VolumeState` for `google.cloud.netapp.v1.Volume.State`.
+/// Returns the schema's name, such as `VolumeState` for `google.cloud.netapp.v1.Volume.State`.
 fn short(name: &str) -> String {
     name.rsplit_once(".v1.")
         .map_or(name, |(_, s)| s)

@@ -112,8 +112,8 @@ impl ListQuery {
         })
     }
 
-    /// The name behind which the page begins, if the order is by name: a caller that has the
-    /// resources sorted can begin there.
+    /// Returns the name behind which the page begins, if the order is by name: a caller that has
+    /// the resources sorted can begin there.
     pub fn after(&self) -> Option<&str> {
         let by_name = self.order.is_empty();
         self.after
@@ -122,9 +122,9 @@ impl ListQuery {
             .map(|a| a.name.as_str())
     }
 
-    /// The page, out of resources that come in the order of their names. `object` makes the normal
-    /// form. Without an order of the client's own it is called only for what the page holds or the
-    /// filter has to see.
+    /// Returns the page, out of resources that come in the order of their names. `object` makes the
+    /// normal form. Without an order of the client's own it is called only for what the page holds
+    /// or the filter has to see.
     pub fn page<T>(
         &self,
         resources: impl Iterator<Item = T>,
@@ -231,7 +231,7 @@ impl ListQuery {
     }
 }
 
-/// Absent before present; numbers as numbers, text as text.
+/// Compares two values: absent before present, numbers as numbers, text as text.
 fn compare_values(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     match (a, b) {
         (Some(Value::Number(x)), Some(Value::Number(y))) => x
@@ -281,7 +281,7 @@ fn order(message: &'static Message, text: &str) -> ApiResult<Vec<Key>> {
     Ok(out)
 }
 
-/// The path of a field that has one value with an order.
+/// Returns the path of a field that has one value with an order.
 fn sortable(message: &'static Message, path: &str) -> Option<Vec<&'static str>> {
     let mut at = message;
     let mut out = Vec::new();

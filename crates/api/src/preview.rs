@@ -38,8 +38,8 @@ pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) ->
     Value::Object(out)
 }
 
-/// The limit of a volume, where it comes from, and what its pool has left; of a pool what it has
-/// left.
+/// Returns the limit of a volume, where it comes from, and what its pool has left; of a pool what
+/// it has left.
 fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
     let mut preview = Object::new();
     let pool = match resource? {

@@ -52,7 +52,7 @@ impl Query {
         Ok(Query(out))
     }
 
-    /// The last value of a parameter, by its name in lowerCamelCase or snake_case.
+    /// Returns the last value of a parameter, by its name in lowerCamelCase or snake_case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -61,7 +61,7 @@ impl Query {
             .map(|(_, v)| v.as_str())
     }
 
-    /// A parameter that is true or false, in any case: gcloud says `True`.
+    /// Returns a parameter that is true or false, in any case: gcloud says `True`.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: another value.
@@ -79,7 +79,7 @@ impl Query {
         }
     }
 
-    /// All of them, in their order.
+    /// Returns all of them, in their order.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }

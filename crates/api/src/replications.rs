@@ -131,7 +131,7 @@ fn note_of(r: &Relationship) -> Note {
     })
 }
 
-/// An id for a relationship that came without: its destination's name, as ids are written.
+/// Returns an id for a relationship that came without: its destination's name, as ids are written.
 fn id_of(destination: &Path) -> String {
     let kept = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,
@@ -178,7 +178,7 @@ struct Seen {
     is_source: bool,
 }
 
-/// The volume that a path names, as its full name; by a peer's name where it is another's.
+/// Returns the volume that a path names, as its full name; by a peer's name where it is another's.
 fn named(path: &Path, view: &View) -> String {
     match view.volume_at(path) {
         Ok(Some(volume)) => volume.name.to_string(),
@@ -345,7 +345,7 @@ impl Asked<'_> {
         }
     }
 
-    /// All of them, in normal form.
+    /// Returns all of them, in normal form.
     ///
     /// # Errors
     /// NOT_FOUND: there is no such volume.
@@ -391,7 +391,7 @@ impl Asked<'_> {
         Ok(object(&seen, &self.volume, &*cluster, self.at))
     }
 
-    /// An operation that has ended: the cluster has done, or queued, what was asked.
+    /// Returns an operation that has ended: the cluster has done, or queued, what was asked.
     async fn recorded(
         &self,
         verb: ReplicationVerb,
@@ -515,7 +515,7 @@ impl Asked<'_> {
         begun
     }
 
-    /// The volume to copy into: its name and its fields.
+    /// Returns the volume to copy into: its name and its fields.
     fn copy_of(
         &self,
         view: &View,
@@ -818,8 +818,8 @@ fn state(message: String) -> Box<ApiError> {
     ApiError::new(Status::FailedPrecondition, "REPLICATION_STATE", message)
 }
 
-/// The volume of another cluster that a request names, and where that cluster listens: without an
-/// address, the one from which it joins.
+/// Returns the volume of another cluster that a request names, and where that cluster listens:
+/// without an address, the one from which it joins.
 fn peer_of(f: &mut Fields) -> ApiResult<(Path, Option<String>)> {
     let mut name = |field: &str| required(f.text(field).value(), field);
     let path = Path {
@@ -856,7 +856,7 @@ fn ontap_schedule(word: &str) -> ApiResult<String> {
     })
 }
 
-/// A pool by its full name, or by its id where the source is.
+/// Returns a pool by its full name, or by its id where the source is.
 fn pool_name(place: &Place, text: &str) -> ApiResult<Name> {
     let parts: Vec<&str> = text.split('/').collect();
     match parts.as_slice() {

@@ -69,7 +69,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The message that describes it on the wire.
+    /// Returns the message that describes it on the wire.
     pub fn message(self) -> &'static Message {
         match self {
             Kind::Pool => &netapp::STORAGE_POOL,
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The parameter that names a new one.
+    /// Returns the parameter that names a new one.
     pub fn id_parameter(self) -> &'static str {
         match self {
             Kind::Pool => "storagePoolId",
@@ -92,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// The API that has it.
+    /// Returns the API that has it.
     pub fn surface(self) -> Surface {
         match self {
             Kind::Pool | Kind::Volume | Kind::VolumeSnapshot | Kind::ActiveDirectory => {
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// The collection, as a list's response names it.
+    /// Returns the collection, as a list's response names it.
     pub fn collection(self) -> &'static str {
         match self {
             Kind::Pool => "storagePools",
@@ -212,7 +212,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The parameters of the query.
+    /// Returns the parameters of the query.
     pub fn parameters(&self) -> &'static [&'static str] {
         match self.action {
             Action::List(_) | Action::ListReplications | Action::EmptyList(_) => &[
@@ -480,7 +480,7 @@ fn captures(pattern: &str, segments: &[String]) -> Option<Vec<String>> {
     (rest.is_empty() && parts.iter().all(|p| !p.is_empty())).then_some(parts)
 }
 
-/// The full name that a path of the table refers to, without version and verb.
+/// Returns the full name that a path of the table refers to, without version and verb.
 pub fn name_of(route: &Route, parts: &[String]) -> String {
     let mut parts = parts.iter();
     let mut out = String::new();

@@ -35,7 +35,7 @@ pub struct Timed<S> {
 }
 
 impl<S> Timed<S> {
-    /// `ahead` was read from the stream already.
+    /// Creates a stream with deadlines; `ahead` was read from `stream` already.
     pub fn new(stream: S, ahead: Vec<u8>, slot: Arc<Slot>) -> Timed<S> {
         Timed {
             stream,

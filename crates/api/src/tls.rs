@@ -109,7 +109,7 @@ impl Tls {
     }
 }
 
-/// The settings of a listener whose certificate and key are in these files.
+/// Returns the settings of a listener whose certificate and key are in these files.
 fn settings(certificate: &Path, key: &Path) -> io::Result<Arc<ServerConfig>> {
     let named = |p: &Path| {
         let p = p.display().to_string();

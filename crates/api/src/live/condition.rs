@@ -210,7 +210,7 @@ impl Conditions {
     }
 }
 
-/// The order of a list: the worst first, then the oldest.
+/// Returns the order of a list: the worst first, then the oldest.
 fn order((c, since): &(Condition, i64)) -> (Reverse<Severity>, i64, ConditionKind, &str) {
     (Reverse(c.severity), *since, c.kind, &c.resource)
 }

@@ -48,7 +48,7 @@ impl Fields {
         }
     }
 
-    /// A field as it is; `null` counts as one.
+    /// Returns a field as it is; `null` counts as one.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name)
     }
@@ -70,7 +70,7 @@ impl Fields {
         }
     }
 
-    /// A whole number that is not negative.
+    /// Returns a whole number that is not negative.
     ///
     /// # Errors
     /// It is something else.
@@ -86,7 +86,7 @@ impl Fields {
         }
     }
 
-    /// A boolean: `true` or `false`, also as text.
+    /// Returns a boolean: `true` or `false`, also as text.
     ///
     /// # Errors
     /// It is something else.
@@ -103,7 +103,7 @@ impl Fields {
         }
     }
 
-    /// A throttle in KB/s: `Some(None)` is unlimited, which ONTAP writes as 0.
+    /// Returns a throttle in KB/s: `Some(None)` is unlimited, which ONTAP writes as 0.
     ///
     /// # Errors
     /// It is something else, or out of range.
@@ -146,7 +146,7 @@ impl Fields {
         Ok(())
     }
 
-    /// A list of texts; one text is a list of one.
+    /// Returns a list of texts; one text is a list of one.
     ///
     /// # Errors
     /// It is something else.

@@ -104,7 +104,7 @@ fn export(policy: &StoragePolicy) -> Value {
     })
 }
 
-/// A rule from a body; what it does not say is as `before`, or as in ONTAP.
+/// Returns a rule from a body; what it does not say is as `before`, or as in ONTAP.
 fn read_rule(fields: &mut Fields, before: Option<&ExportRule>, index: u32) -> Answered<ExportRule> {
     let any = || vec!["any".to_owned()];
     let mut rule = before.cloned().unwrap_or_else(|| ExportRule {
@@ -160,7 +160,7 @@ fn read_rule(fields: &mut Fields, before: Option<&ExportRule>, index: u32) -> An
     Ok(rule)
 }
 
-/// `rules` of a policy's body, numbered from 1 unless they say otherwise.
+/// Returns `rules` of a policy's body, numbered from 1 unless they say otherwise.
 fn read_rules(fields: &mut Fields) -> Answered<Option<Vec<ExportRule>>> {
     let list = match fields.take("rules") {
         None | Some(Value::Null) => return Ok(None),
@@ -194,7 +194,7 @@ fn index(fields: &mut Fields) -> Answered<Option<u32>> {
     }
 }
 
-/// `protocols/nfs/export-policies`.
+/// Handles requests to `protocols/nfs/export-policies`.
 pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     const KIND: NamedKind = NamedKind::Export;
     match (verb, path) {
@@ -331,8 +331,8 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
     }
 }
 
-/// The rules with one more at `index`; those that are there move on by one, as far as they are in
-/// each other's way.
+/// Returns the rules with one more at `index`; those that are there move on by one, as far as they
+/// are in each other's way.
 fn inserted(rules: &[ExportRule], new: &ExportRule, index: u32) -> Vec<ExportRule> {
     let mut out: Vec<ExportRule> = rules.iter().filter(|r| r.index < index).cloned().collect();
     let mut next = ExportRule {

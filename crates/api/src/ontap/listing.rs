@@ -205,7 +205,7 @@ impl Listing {
         })
     }
 
-    /// The value that a field is queried for.
+    /// Returns the value that a field is queried for.
     pub fn exactly(&self, name: &str) -> Option<&str> {
         let query = self.queries.iter().find(|(n, _)| n == name);
         query.map(|(_, wanted)| wanted.as_str())
@@ -323,7 +323,7 @@ impl Listing {
         Reply::ok(body)
     }
 
-    /// The reply for one record.
+    /// Returns the reply for one record.
     pub fn one(&self, keys: &[&str], record: Value) -> Reply {
         Reply::ok(self.select(record, keys))
     }
@@ -424,7 +424,7 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
     }
 }
 
-/// The texts of all values that a dotted name refers to.
+/// Returns the texts of all values that a dotted name refers to.
 pub fn texts(record: &Value, name: &str) -> Vec<String> {
     match record {
         Value::Array(all) => all.iter().flat_map(|one| texts(one, name)).collect(),

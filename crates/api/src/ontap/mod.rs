@@ -110,7 +110,7 @@ impl Reply {
         }
     }
 
-    /// A refusal, as the client gets it.
+    /// Returns a refusal, as the client gets it.
     pub fn refused(refusal: &Refusal) -> Reply {
         Reply {
             status: refusal.status,
@@ -136,7 +136,7 @@ impl Surface {
         })
     }
 
-    /// The cluster, as a user sees it.
+    /// Returns the cluster, as a user sees it.
     pub fn cluster(&self, actor: &Actor) -> Arc<dyn Cluster> {
         (self.clusters)(actor)
     }
@@ -246,7 +246,8 @@ impl Asked<'_> {
         }
     }
 
-    /// A path of a known area that has no such method, or is no path after all.
+    /// Creates the refusal of a path of a known area that has no such method, or is no path after
+    /// all.
     fn not_so(&self, path: &[&str]) -> Box<Refusal> {
         match (self.call.verb, path.len()) {
             (None | Some(Verb::Get), _) | (_, 6..) => Refusal::no_api(),
@@ -259,7 +260,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The path asked for, as links give it.
+    /// Returns the path asked for, as links give it.
     fn here(&self) -> String {
         format!("/api/{}", self.call.path.join("/"))
     }
@@ -269,7 +270,7 @@ impl Asked<'_> {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// A parameter that is true or false.
+    /// Returns a parameter that is true or false.
     fn flag(&self, name: &str) -> Answered<bool> {
         let text = self.parameter(name).unwrap_or("false");
         match text.to_ascii_lowercase().as_str() {
@@ -305,8 +306,8 @@ impl Asked<'_> {
         }
     }
 
-    /// The reply to a change that was made: a job that has ended. `made` is what was made, by its
-    /// path and record.
+    /// Returns the reply to a change that was made: a job that has ended. `made` is what was made,
+    /// by its path and record.
     fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
         let now = self.cluster.now();
         let verb = match self.call.verb {
@@ -358,8 +359,8 @@ impl Asked<'_> {
     }
 }
 
-/// An identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8), from
-/// FNV-1a of 128 bits.
+/// Returns an identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8),
+/// from FNV-1a of 128 bits.
 pub(crate) fn uuid(kind: &str, name: &str) -> String {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -371,12 +372,12 @@ pub(crate) fn uuid(kind: &str, name: &str) -> String {
         .to_string()
 }
 
-/// A link of a record to itself.
+/// Returns a link of a record to itself.
 fn itself(path: &str) -> Value {
     json!({"self": {"href": path}})
 }
 
-/// A time, RFC 3339.
+/// Returns a time, RFC 3339.
 pub(crate) fn time(seconds: i64) -> Value {
     let at = jiff::Timestamp::from_second(seconds).ok();
     at.map_or(Value::Null, |at| {
@@ -384,7 +385,7 @@ pub(crate) fn time(seconds: i64) -> Value {
     })
 }
 
-/// A duration, ISO 8601.
+/// Returns a duration, ISO 8601.
 pub(crate) fn duration(seconds: u64) -> String {
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let mut out = "PT".to_owned();

@@ -73,7 +73,7 @@ const SCHEDULES: &[&str] = &[
     "snapshot_policy.uuid",
 ];
 
-/// The UUID of a QoS or snapshot policy.
+/// Returns the UUID of a QoS or snapshot policy.
 pub fn uuid_of(policy: &StoragePolicy) -> String {
     match policy.id {
         0 => uuid("snapshot-policy", &policy.key.name),
@@ -81,8 +81,8 @@ pub fn uuid_of(policy: &StoragePolicy) -> String {
     }
 }
 
-/// The id of an export policy. The default has none: it is that of all machines, and ONTAP has one
-/// for each.
+/// Returns the id of an export policy. The default has none: it is that of all machines, and ONTAP
+/// has one for each.
 pub(super) fn id_of(policy: &StoragePolicy) -> u64 {
     match policy.id {
         0 => {
@@ -166,7 +166,7 @@ pub(super) fn edit(
     Ok(())
 }
 
-/// A policy's new name, if the body has one.
+/// Returns a policy's new name, if the body has one.
 pub(super) fn rename(a: &Asked<'_>, policy: &StoragePolicy, to: Option<String>) -> Answered<()> {
     match to.filter(|to| *to != policy.key.name) {
         None => Ok(()),
@@ -181,7 +181,7 @@ pub(super) fn delete(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<Reply
     a.done(None)
 }
 
-/// The policy that was just made, as the reply has it.
+/// Returns the policy that was just made, as the reply has it.
 pub(super) fn made(
     a: &Asked<'_>,
     key: &PolicyKey,
@@ -230,7 +230,7 @@ fn qos(policy: &StoragePolicy) -> Value {
     })
 }
 
-/// `fixed` of a request, over what the policy had before; 0 is no maximum.
+/// Returns `fixed` of a request, over what the policy had before; 0 is no maximum.
 fn maximum(fields: &mut Fields, before: &PolicyBody) -> Answered<PolicyBody> {
     let Ceiling {
         ops: mut iops,
@@ -253,7 +253,7 @@ fn maximum(fields: &mut Fields, before: &PolicyBody) -> Answered<PolicyBody> {
 /// The fields that lists of policies are ordered by.
 const ORDER: &[&str] = &["svm.name", "name", "uuid"];
 
-/// `storage/qos/policies`.
+/// Handles requests to `storage/qos/policies`.
 pub fn qos_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     const KIND: NamedKind = NamedKind::Qos;
     const KEYS: &[&str] = &["uuid", "name"];
@@ -385,7 +385,7 @@ fn read_copies(a: &Asked<'_>, fields: &mut Fields, before: Option<&Copies>) -> A
     })
 }
 
-/// `copies` of a policy's body.
+/// Returns `copies` of a policy's body.
 fn read_all_copies(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Copies>>> {
     let list = match fields.take("copies") {
         None | Some(Value::Null) => return Ok(None),
@@ -407,7 +407,7 @@ fn read_all_copies(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Co
     list.iter().map(one).collect::<Answered<_>>().map(Some)
 }
 
-/// `storage/snapshot-policies`.
+/// Handles requests to `storage/snapshot-policies`.
 pub fn snapshot_policies(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     const KIND: NamedKind = NamedKind::Snapshot;
     const KEYS: &[&str] = &["uuid", "name"];

@@ -238,7 +238,7 @@ fn out_of_range(name: &str, value: &Value, low: u32, high: u32) -> Box<Refusal> 
     Refusal::value(name, &value.to_string(), &kind)
 }
 
-/// `PT5M`, `P1DT2H`, in seconds.
+/// Returns an interval such as `PT5M` or `P1DT2H` in seconds.
 fn interval(text: &str) -> Option<u32> {
     let rest = text.strip_prefix('P')?;
     let (date, clock) = rest.split_once('T').unwrap_or((rest, ""));

@@ -107,7 +107,7 @@ fn record(p: &Policy) -> Value {
     Value::Object(out)
 }
 
-/// The policy that a body names, by `policy`, `policy.name` or `policy.uuid`.
+/// Returns the policy that a body names, by `policy`, `policy.name` or `policy.uuid`.
 pub fn named(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<String>> {
     let (whole, name) = (fields.text("policy")?, fields.text("policy.name")?);
     let (name, id) = (name.or(whole), fields.text("policy.uuid")?);
@@ -164,7 +164,7 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     ))
 }
 
-/// The schedule that a rule names, by name or UUID.
+/// Returns the schedule that a rule names, by name or UUID.
 fn schedule(a: &Asked<'_>, rule: &mut Fields) -> Answered<Option<String>> {
     let mut text = |name: &str| -> Answered<Option<String>> {
         let given = rule.text(&format!("creation_schedule.{name}"))?;
@@ -186,7 +186,7 @@ fn schedule(a: &Asked<'_>, rule: &mut Fields) -> Answered<Option<String>> {
     }
 }
 
-/// `retention`: labels with how many to keep.
+/// Returns `retention`: labels with how many to keep.
 fn retention(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<Rule>>> {
     let list = match fields.take("retention") {
         None => return Ok(None),

@@ -111,7 +111,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     })
 }
 
-/// A record: names with underscores; fields without a value are left out.
+/// Returns a record: names with underscores; fields without a value are left out.
 fn record(fields: &[(&'static str, Scalar)]) -> Value {
     let mut out = Map::new();
     for (name, value) in fields {
@@ -122,7 +122,7 @@ fn record(fields: &[(&'static str, Scalar)]) -> Value {
     Value::Object(out)
 }
 
-/// A field's name, as a record has it.
+/// Returns a field's name, as a record has it.
 fn field_name(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -136,7 +136,7 @@ fn json_of(value: &Scalar) -> Value {
     }
 }
 
-/// The arguments, of the query and of the body.
+/// Returns the arguments, of the query and of the body.
 fn arguments(a: &Asked<'_>) -> Answered<Vec<(String, String)>> {
     let mut out: Vec<(String, String)> = Vec::new();
     for (name, value) in &a.call.query {
@@ -178,8 +178,8 @@ fn text(name: &str, value: &Value) -> Answered<String> {
     })
 }
 
-/// `{"input": "snapmirror show"}`: runs a line and returns what is printed. A refusal comes with
-/// the text as well.
+/// Runs a line from `{"input": "snapmirror show"}` and returns what is printed. A refusal comes
+/// with the text as well.
 fn line(a: &Asked<'_>) -> Answered<Reply> {
     if a.call.verb != Some(Verb::Post) {
         return Err(Refusal::no_method("of this kind"));

@@ -92,12 +92,12 @@ impl Refusal {
         self
     }
 
-    /// There is no such path.
+    /// Creates the refusal of a path that does not exist.
     pub fn no_api() -> Box<Refusal> {
         Refusal::new(404, NO_API, "API not found")
     }
 
-    /// There is, but not for this method.
+    /// Creates the refusal of a path that exists, but not for this method.
     pub fn no_method(method: &str) -> Box<Refusal> {
         Refusal::new(
             405,
@@ -111,13 +111,13 @@ impl Refusal {
         Refusal::new(404, NO_ENTRY, "entry doesn't exist")
     }
 
-    /// A field or parameter with a name that the interface does not have.
+    /// Creates the refusal of a field or parameter whose name the interface does not have.
     pub fn unexpected(name: &str) -> Box<Refusal> {
         let shown = crate::json::abbreviate(name);
         Refusal::new(400, UNEXPECTED, format!("Unexpected argument \"{shown}\".")).about(&shown)
     }
 
-    /// A value that is not of its kind.
+    /// Creates the refusal of a value that is not of its kind.
     pub fn value(name: &str, value: &str, kind: &str) -> Box<Refusal> {
         let shown = crate::json::abbreviate(value);
         Refusal::new(
@@ -128,12 +128,12 @@ impl Refusal {
         .about(name)
     }
 
-    /// A field that has to be there.
+    /// Creates the refusal of a body without a field that has to be there.
     pub fn required(name: &str) -> Box<Refusal> {
         Refusal::new(400, VALUE, format!("Field \"{name}\" is required")).about(name)
     }
 
-    /// A field that cannot be set here.
+    /// Creates the refusal of a field that cannot be set here.
     pub fn not_here(name: &str, why: &str) -> Box<Refusal> {
         Refusal::new(
             400,
@@ -143,7 +143,7 @@ impl Refusal {
         .about(name)
     }
 
-    /// A body that is no JSON, or JSON of the wrong kind.
+    /// Creates the refusal of a body that is no JSON, or JSON of the wrong kind.
     pub fn no_json(why: &str) -> Box<Refusal> {
         Refusal::new(400, NO_JSON, format!("Invalid JSON input: {why}"))
     }
@@ -201,18 +201,18 @@ impl Refusal {
         refusal
     }
 
-    /// The machine is not there.
+    /// Creates the refusal of a machine that does not exist.
     pub fn no_svm(name: &str) -> Box<Refusal> {
         let shown = crate::json::abbreviate(name);
         Refusal::new(404, NO_SVM, format!("SVM \"{shown}\" does not exist.")).about("svm.name")
     }
 
-    /// The snapshot is not there.
+    /// Creates the refusal of a snapshot that does not exist.
     pub fn no_snapshot() -> Box<Refusal> {
         Refusal::new(404, NO_SNAPSHOT, "The specified snapshot does not exist.")
     }
 
-    /// The schedule is not there.
+    /// Creates the refusal of a schedule that does not exist.
     pub fn no_schedule(name: &str) -> Box<Refusal> {
         let shown = crate::json::abbreviate(name);
         let message = format!("Schedule \"{shown}\" not found.");
@@ -244,7 +244,7 @@ impl Refusal {
         refusal
     }
 
-    /// A refusal by the checks before all interfaces: authentication, origin, size.
+    /// Returns a refusal by the checks before all interfaces: authentication, origin, size.
     pub fn general(e: &ApiError) -> Box<Refusal> {
         let code = match e.code() {
             401 => NOBODY,
@@ -260,7 +260,7 @@ impl Refusal {
         Refusal::new(e.code(), code, message)
     }
 
-    /// The body, with the code as text.
+    /// Returns the body, with the code as text.
     pub fn body(&self) -> Value {
         let mut error = json!({"message": self.message, "code": self.code.to_string()});
         if let (Some(target), Some(error)) = (&self.target, error.as_object_mut()) {

@@ -60,7 +60,7 @@ const KNOWN: &[&str] = &[
     "svmdr_volumes",
 ];
 
-/// The URL path of a relationship.
+/// Returns the URL path of a relationship.
 pub fn link(relationship: &str) -> String {
     format!("/api/snapmirror/relationships/{relationship}")
 }
@@ -92,7 +92,7 @@ fn state(state: MirrorState, status: Status) -> &'static str {
     }
 }
 
-/// A relationship as a record.
+/// Returns a relationship as a record.
 fn record(r: &Relationship, now: i64, restore: bool) -> Value {
     let mut out = Map::new();
     let mut set = |name: &str, value: Value| {
@@ -152,7 +152,7 @@ fn record(r: &Relationship, now: i64, restore: bool) -> Value {
     Value::Object(out)
 }
 
-/// The running transfer, or else the last one.
+/// Returns the running transfer, or else the last one.
 fn transfer(r: &Relationship) -> Value {
     let path = |id: &str| itself(&format!("{}/transfers/{id}", link(&r.uuid)));
     match (&r.transfer, &r.last) {
@@ -211,7 +211,7 @@ fn with_kind(r: Relationship) -> (Relationship, bool) {
     (r, restore)
 }
 
-/// A relationship whose destination is here.
+/// Returns a relationship whose destination is here.
 pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
     let found = a.cluster.relationship_named(id);
     found.ok_or_else(Refusal::no_entry)
@@ -293,8 +293,8 @@ impl Item<'_> {
         }
     }
 
-    /// The values of a field, as its record has them. What lists are mostly searched by and ordered
-    /// by is read from the row: that takes a tenth of a microsecond, a record some ten.
+    /// Returns the values of a field, as its record has them. What lists are mostly searched by and
+    /// ordered by is read from the row: that takes a tenth of a microsecond, a record some ten.
     fn texts(&self, manager: &Manager, name: &str, now: i64) -> Vec<String> {
         let slowly = || {
             let (r, restore) = self.whole(manager);
@@ -328,7 +328,7 @@ impl Item<'_> {
     }
 }
 
-/// The one of this UUID, and whether it is a restore.
+/// Returns the one of this UUID, and whether it is a restore.
 fn named(a: &Asked<'_>, id: &str) -> Option<(Relationship, bool)> {
     let ours = a.cluster.relationship_named(id).map(with_kind);
     ours.or_else(|| announced(a).into_iter().find(|(r, _)| r.uuid == id))
@@ -342,7 +342,7 @@ pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     Ok(listing.one(&["uuid"], record(&r, a.cluster.now(), restore)))
 }
 
-/// An end of a relationship: its path, with the cluster if it is another.
+/// Returns an end of a relationship: its path, with the cluster if it is another.
 fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>> {
     let name = format!("{end}.path");
     let text = fields.text(&name)?;
@@ -359,7 +359,7 @@ fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>>
     Ok(Some(path))
 }
 
-/// A schedule: `null` is none.
+/// Returns a schedule: `null` is none.
 fn schedule(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Option<String>>> {
     if fields
         .take("transfer_schedule")
@@ -594,8 +594,8 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// The other way round: the destination is broken off if it is not yet, the old source becomes a
-/// copy of it, and the relationship of before is gone.
+/// Reverses a relationship: the destination is broken off if it is not yet, and the old source
+/// becomes a copy of it. The relationship of before is gone.
 fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
     if r.state != MirrorState::BrokenOff {
         change_or(a, Verb::Break(r.destination.clone()), "break")?;

@@ -120,12 +120,12 @@ const FIXED: &[(&str, &str)] = &[
     ("storage.limit_threshold_alert", "90"),
 ];
 
-/// A machine, as records refer to it.
+/// Returns a machine, as records refer to it.
 pub fn svm(name: &str) -> Value {
     json!({"name": name, "uuid": uuid("svm", name)})
 }
 
-/// The machine that a body names, by `svm.name`, `svm.uuid` or both.
+/// Returns the machine that a body names, by `svm.name`, `svm.uuid` or both.
 pub fn svm_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<String> {
     let (name, id) = (fields.text("svm.name")?, fields.text("svm.uuid")?);
     let name = match name {
@@ -142,7 +142,7 @@ pub fn svm_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<String> {
     Ok(found.ok_or_else(|| Refusal::no_svm(&asked))?.name)
 }
 
-/// The UUID of an aggregate.
+/// Returns the UUID of an aggregate.
 pub fn aggregate_uuid(svm: &str, location: &str, name: &str) -> String {
     uuid("aggregate", &format!("{svm}/{location}/{name}"))
 }
@@ -215,7 +215,7 @@ fn key(svm: &str) -> PolicyKey {
     }
 }
 
-/// The machine's own record, if it was made by name.
+/// Returns the machine's own record, if it was made by name.
 fn row(a: &Asked<'_>, svm: &str) -> Option<StoragePolicy> {
     let all = a.cluster.storage_policies(NamedKind::Project);
     all.into_iter().find(|p| p.key.name == svm)
@@ -228,7 +228,7 @@ fn change(a: &Asked<'_>, svm: &str, change: PolicyChange) -> Answered<()> {
         .map_err(Refusal::of)
 }
 
-/// The aggregates in a body: they can be named, not changed.
+/// Returns the aggregates in a body: they can be named, not changed.
 fn pools(fields: &mut Fields, svm: Option<&Svm>) -> Answered<()> {
     let Some(list) = fields.take("aggregates") else {
         return Ok(());

@@ -38,7 +38,7 @@ const KNOWN: &[&str] = &[
     "error_info.code",
 ];
 
-/// Bytes per byte on the wire, such as `2.5:1`.
+/// Returns the bytes per byte on the wire, such as `2.5:1`.
 pub fn ratio(bytes: u64, wire: u64) -> String {
     match wire {
         0 => "1:1".to_owned(),
@@ -53,8 +53,8 @@ fn place(r: &Relationship, transfer: &str) -> String {
     format!("{}/transfers/{transfer}", link(&r.uuid))
 }
 
-/// The transfers of a relationship. What ONTAP has no field for (the rate, the limit that binds,
-/// wire bytes, phases) is in fields of our own beside its.
+/// Returns the transfers of a relationship. What ONTAP has no field for (the rate, the limit that
+/// binds, wire bytes, phases) is in fields of our own beside its.
 fn records(r: &Relationship) -> Vec<Value> {
     let of = json!({"uuid": r.uuid, "destination": {"path": r.destination.to_string()}, "restore": false});
     let now = r.transfer.as_ref().map(|t| {
@@ -122,7 +122,7 @@ pub fn list(a: &Asked<'_>, id: &str, transfer: Option<&str>) -> Answered<Reply> 
     Ok(listing.one(&["uuid"], one.ok_or_else(Refusal::no_entry)?))
 }
 
-/// `files`: paths, with where they are to go in the volume, if that is elsewhere.
+/// Returns `files`: paths, with where they are to go in the volume, if that is elsewhere.
 fn files(fields: &mut Fields) -> Answered<Vec<FileRestore>> {
     let wrong = |v: &Value| Refusal::value("files", &v.to_string(), "a list of source_path");
     let list = match fields.take("files") {

@@ -168,12 +168,12 @@ const FIXED: &[(&str, &str)] = &[
     ("tiering.policy", "none"),
 ];
 
-/// The path of a volume's record.
+/// Returns the path of a volume's record.
 pub fn link(v: &Volume) -> String {
     format!("/api/storage/volumes/{}", v.uuid)
 }
 
-/// Bytes that a volume may hold.
+/// Returns the bytes that a volume may hold.
 fn size(v: &Volume) -> u64 {
     v.size.unwrap_or(v.details.provisioned)
 }
@@ -276,7 +276,7 @@ fn record(v: &Volume, protected: bool, snapshots: Option<&[Snapshot]>) -> Value 
     out
 }
 
-/// A volume by its UUID.
+/// Returns a volume by its UUID.
 pub fn find(a: &Asked<'_>, id: &str) -> Answered<Volume> {
     let found = a.cluster.volumes().into_iter().find(|v| v.uuid == id);
     found.ok_or_else(Refusal::no_entry)
@@ -319,7 +319,7 @@ fn mode(fields: &mut Fields) -> Answered<Option<u32>> {
     }
 }
 
-/// A policy's name, from `{field}`, `{field}.name` or `{field}.uuid`.
+/// Returns a policy's name, from `{field}`, `{field}.name` or `{field}.uuid`.
 fn policy(
     a: &Asked<'_>,
     fields: &mut Fields,
@@ -350,7 +350,7 @@ fn policy(
     }
 }
 
-/// The settings in a body.
+/// Returns the settings in a body.
 fn settings(a: &Asked<'_>, fields: &mut Fields) -> Answered<Settings> {
     let (size, space) = (fields.number("size")?, fields.number("space.size")?);
     let online = match fields.text("state")?.as_deref() {
@@ -386,7 +386,7 @@ fn settings(a: &Asked<'_>, fields: &mut Fields) -> Answered<Settings> {
     })
 }
 
-/// `aggregates`: a list of one at most.
+/// Returns `aggregates`: a list of one at most.
 fn aggregate(fields: &mut Fields) -> Answered<Option<String>> {
     if let Some(name) = fields.text("aggregates.name")? {
         return Ok(Some(name));
@@ -405,7 +405,7 @@ fn aggregate(fields: &mut Fields) -> Answered<Option<String>> {
     }
 }
 
-/// The volume and the snapshot that a clone is made of; `None`: it is no clone.
+/// Returns the volume and the snapshot that a clone is made of; `None`: it is no clone.
 fn parent(
     a: &Asked<'_>,
     svm: &str,

@@ -77,7 +77,7 @@ pub struct Enum {
     pub values: &'static [(&'static str, i32)],
 }
 
-/// A singular field that clients may set.
+/// Returns a singular field that clients may set.
 const fn field(name: &'static str, kind: Kind) -> Field {
     Field {
         name,
@@ -112,8 +112,8 @@ impl Field {
 }
 
 impl Message {
-    /// The field of that name, in lowerCamelCase or in the definition's own snake_case: both are
-    /// valid in JSON.
+    /// Returns the field of that name, in lowerCamelCase or in the definition's own snake_case:
+    /// both are valid in JSON.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields
             .iter()
@@ -122,12 +122,13 @@ impl Message {
 }
 
 impl Enum {
-    /// The number of a name; names of an open set that the definition does not know have none.
+    /// Returns the number of a name; names of an open set that the definition does not know have
+    /// none.
     pub fn number(&self, name: &str) -> Option<i32> {
         self.values.iter().find(|v| v.0 == name).map(|v| v.1)
     }
 
-    /// The name of a number.
+    /// Returns the name of a number.
     pub fn name_of(&self, number: i64) -> Option<&'static str> {
         self.values
             .iter()
@@ -135,7 +136,7 @@ impl Enum {
             .map(|v| v.0)
     }
 
-    /// The name that means "not said".
+    /// Returns the name that means "not said".
     pub fn unspecified(&self) -> &'static str {
         self.values.first().map_or("", |v| v.0)
     }
