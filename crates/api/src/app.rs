@@ -66,8 +66,8 @@ struct Inner {
 }
 
 impl AppState {
-    /// Over a control plane. `at` is where clients mount from; if its address is unspecified
-    /// (`0.0.0.0`), clients get the address at which they reached this listener.
+    /// Creates the state over a control plane. `at` is where clients mount from; if its address is
+    /// unspecified (`0.0.0.0`), clients get the address at which they reached this listener.
     pub fn new(control: Arc<Control>, at: Mounts) -> AppState {
         control.set_render(lro::render());
         AppState(Arc::new(Inner {
@@ -84,32 +84,32 @@ impl AppState {
         }))
     }
 
-    /// With a source for `/metrics`.
+    /// Adds a source for `/metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: Metrics) -> AppState {
         self.changed(|i| i.metrics = Some(metrics))
     }
 
-    /// With a source for `/health`.
+    /// Adds a source for `/health`.
     #[must_use]
     pub fn with_problems(self, problems: Problems) -> AppState {
         self.changed(|i| i.problems = Some(problems))
     }
 
-    /// With ONTAP's interface, below `/api` and behind the pools, and with replications: over the
+    /// Adds ONTAP's interface, below `/api` and behind the pools, and with replications: over the
     /// cluster as each user sees it. It is asked on threads where it may wait.
     #[must_use]
     pub fn with_ontap(self, clusters: Clusters<Actor>) -> AppState {
         self.changed(|i| i.ontap = Some(Surface::new(clusters)))
     }
 
-    /// With live data: `/v1/live` and what belongs to it.
+    /// Adds live data: `/v1/live` and what belongs to it.
     #[must_use]
     pub fn with_live(self, live: Arc<Live>) -> AppState {
         self.changed(|i| i.live = Some(live))
     }
 
-    /// With files of snapshots: `:findFile` and what belongs to it.
+    /// Adds files of snapshots: `:findFile` and what belongs to it.
     #[must_use]
     pub fn with_files(self, files: Arc<dyn Files>) -> AppState {
         self.changed(|i| i.files = Some(Arc::new(Shelf::new(files))))
@@ -148,7 +148,7 @@ impl AppState {
         &self.0.bodies
     }
 
-    /// Live data, if there is any.
+    /// Returns live data, if there is any.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.0.live.as_ref()
     }

@@ -50,7 +50,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Since when it has been idle.
+    /// Returns the time since which it has been idle.
     fn idle_since(&self) -> Option<Instant> {
         match self.phase {
             Phase::Quiet(since) | Phase::Head(since) => Some(since),
@@ -154,12 +154,12 @@ impl Slot {
         self.with(|e| e.known).unwrap_or(false)
     }
 
-    /// The handshake is over: the time for the first head begins.
+    /// Notes that the handshake is over: the time for the first head begins.
     pub fn ready(&self) {
         self.with(|e| e.phase = Phase::Quiet(Instant::now()));
     }
 
-    /// Bytes of a head, or behind it, have arrived.
+    /// Notes that bytes of a head, or behind it, have arrived.
     pub fn received(&self) {
         self.with(|e| {
             if let Phase::Quiet(_) = e.phase {

@@ -81,7 +81,7 @@ impl ApiError {
         e
     }
 
-    /// One field is wrong.
+    /// Creates the error of a request with one wrong field.
     pub fn field(field: impl Into<String>, description: impl Into<String>) -> Box<ApiError> {
         ApiError::fields(vec![Violation {
             field: field.into(),

@@ -278,7 +278,7 @@ pub fn not_here(field: &str, value: &str) -> Box<ApiError> {
     e
 }
 
-/// Something that a new resource must have.
+/// Checks that a new resource has a field that it must have.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: it has not.

@@ -453,7 +453,7 @@ fn test(kind: Kind, found: &Value, op: Op, value: &Operand) -> bool {
     }
 }
 
-/// Equality, with `*` at either end for anything.
+/// Returns true if the text equals the pattern, with `*` at either end for anything.
 fn like(text: &str, pattern: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(_), Some(_)) => text.contains(pattern.trim_matches('*')),

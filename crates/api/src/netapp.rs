@@ -263,7 +263,7 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
     m.done(&schema::VOLUME)
 }
 
-/// Rounded up, so that only an empty volume is said to hold nothing.
+/// Returns bytes in GiB, rounded up, so that only an empty volume is said to hold nothing.
 fn used_gib(bytes: u64) -> u64 {
     bytes.div_ceil(GIB)
 }
@@ -485,8 +485,8 @@ fn source_of_clone(place: &Place, f: &mut Fields) -> ApiResult<Option<SnapshotNa
     }
 }
 
-/// Permission bits from octal text, and the text itself where it is not the form that they are
-/// shown in. What a client sent comes back as it was.
+/// Reads permission bits from octal text, and returns the text itself where it is not the form that
+/// they are shown in. What a client sent comes back as it was.
 fn permissions(f: &mut Fields) -> ApiResult<(Said<u32>, Extra)> {
     const FIELD: &str = "unixPermissions";
     let mut original = Extra::new();

@@ -9,7 +9,7 @@ use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, 
 use crate::schema::{Enum, Field, Kind, Message, filestore, netapp};
 use serde_json::{Map, Value, json};
 
-/// One API's document, as text that ends with a newline.
+/// Returns one API's document, as text that ends with a newline.
 pub fn document(api: Api) -> String {
     let (title, about) = match api {
         Api::Filestore => (

@@ -310,8 +310,8 @@ fn position(token: &str, fingerprint: u64, keys: usize) -> Option<Position> {
     (f == fingerprint && k.len() == keys).then_some(Position { keys: k, name })
 }
 
-/// FNV-1a: it must come out the same after a restart. It guards against mistakes, not against
-/// forgery: a forged token shows nothing that the list would not.
+/// Returns an FNV-1a hash: it must come out the same after a restart. It guards against mistakes,
+/// not against forgery: a forged token shows nothing that the list would not.
 fn fingerprint(parts: &[&str]) -> u64 {
     let mut h: u64 = 0xcbf2_9ce4_8422_2325;
     for b in parts.iter().flat_map(|p| p.bytes().chain([0])) {

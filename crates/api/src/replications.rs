@@ -381,7 +381,7 @@ impl Asked<'_> {
         found.await?.ok_or_else(missing)
     }
 
-    /// One of them, in normal form.
+    /// Returns one of them, in normal form.
     ///
     /// # Errors
     /// NOT_FOUND: the volume has no replication of that id.

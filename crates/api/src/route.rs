@@ -25,7 +25,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// From the method's name.
+    /// Returns the verb of an HTTP method.
     pub fn of(method: &axum::http::Method) -> Option<Verb> {
         match method.as_str() {
             // A reply to HEAD is one to GET without its body, which the listener leaves out.
@@ -392,7 +392,7 @@ pub enum NoRoute {
 
 /// Returns which of the two APIs a client means, and the path without the prefix.
 ///
-/// Where their paths are the same (locations, operations), the API follows from the request. It may
+/// If their paths are the same (locations, operations), the API follows from the request. It may
 /// have a prefix of the endpoint that the client was configured with, or a version that only one
 /// API has, or the command that gcloud says it runs. The second value is true if the API follows
 /// from the prefix.

@@ -47,7 +47,7 @@ impl<S> Timed<S> {
         }
     }
 
-    /// Ready, once it is `at`.
+    /// Polls the timer: ready once it is `at`.
     fn poll_time(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if self.timer.deadline() != at {
             self.timer.as_mut().reset(at);

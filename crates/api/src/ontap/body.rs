@@ -58,7 +58,7 @@ impl Fields {
         self.0.contains_key(name)
     }
 
-    /// Text; `null` and nothing are the same.
+    /// Takes a text; `null` and nothing are the same.
     ///
     /// # Errors
     /// It is something else.

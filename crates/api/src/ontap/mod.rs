@@ -128,7 +128,7 @@ struct Asked<'a> {
 }
 
 impl Surface {
-    /// Over clusters as users see them.
+    /// Creates the interface over clusters as users see them.
     pub fn new(clusters: Clusters<Actor>) -> Arc<Surface> {
         Arc::new(Surface {
             clusters,

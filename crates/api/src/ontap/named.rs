@@ -339,7 +339,7 @@ fn snapshot(policy: &StoragePolicy) -> Value {
     out
 }
 
-/// One schedule of a policy; what the body does not say is as `before`.
+/// Reads one schedule of a policy; fields that the body does not have are as `before`.
 fn read_copies(a: &Asked<'_>, fields: &mut Fields, before: Option<&Copies>) -> Answered<Copies> {
     let (name, id) = (fields.text("schedule.name")?, fields.text("schedule.uuid")?);
     let found = match (name, id, before) {

@@ -23,7 +23,7 @@ fn version() -> String {
     )
 }
 
-/// GET of the cluster.
+/// Handles GET of the cluster.
 pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -47,8 +47,8 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.one(&["uuid", "name"], record))
 }
 
-/// GET of nodes: this one, with the pair that it is one of as ONTAP has high availability. What its
-/// mirror costs is in `ha.mirror`, which ONTAP does not have.
+/// Handles GET of nodes: this one, with the pair that it is one of as ONTAP has high availability.
+/// The cost of its mirror is in `ha.mirror`, which ONTAP does not have.
 pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -105,7 +105,7 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     }
 }
 
-/// GET of jobs: they have all ended.
+/// Handles GET of jobs: they have all ended.
 pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -184,7 +184,7 @@ fn schedule(s: &NamedSchedule) -> Value {
     out
 }
 
-/// GET of schedules; with `id`, of one.
+/// Handles GET of schedules; with `id`, of one.
 pub fn schedules(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -265,7 +265,7 @@ fn interval(text: &str) -> Option<u32> {
     Some(seconds).filter(|seconds| *seconds > 0)
 }
 
-/// POST of a schedule.
+/// Handles POST of a schedule.
 pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -306,7 +306,7 @@ pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
     }))
 }
 
-/// DELETE of a schedule.
+/// Handles DELETE of a schedule.
 pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let all = a.cluster.schedules();
@@ -341,8 +341,8 @@ fn peer(p: &Peer) -> Value {
     out
 }
 
-/// GET of peers. The certificate's fingerprint, by which both ends know each other, has no field in
-/// ONTAP's interface.
+/// Handles GET of peers. The certificate's fingerprint, by which both ends know each other, has no
+/// field in ONTAP's interface.
 pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -368,8 +368,8 @@ pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     }
 }
 
-/// POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the reply
-/// has; or joining it with that.
+/// Handles POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the
+/// reply has; or joining it with that.
 pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -435,7 +435,7 @@ fn peer_made(a: &Asked<'_>, name: &str) -> Answered<Reply> {
     a.done(made.map(|p| (peer_link(&p.name), peer(&p))))
 }
 
-/// DELETE of a peer, by its identity or its name.
+/// Handles DELETE of a peer, by its identity or its name.
 pub fn delete_peer(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let all = a.cluster.peers();

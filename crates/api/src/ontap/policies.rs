@@ -135,7 +135,7 @@ fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET of policies; with `id`, of one.
+/// Handles GET of policies; with `id`, of one.
 pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let mut listing = Listing::parse(&a.call.query, KNOWN)?;
     if let Some(id) = id {
@@ -259,7 +259,7 @@ fn refuse_others(fields: &mut Fields) -> Answered<()> {
     Ok(())
 }
 
-/// POST of a policy, of type `async`.
+/// Handles POST of a policy, of type `async`.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -301,7 +301,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.done(Some((link(&name), record(&made))))
 }
 
-/// PATCH: `retention` replaces the whole list of rules.
+/// Handles PATCH: `retention` replaces the whole list of rules.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
@@ -323,7 +323,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE of a policy.
+/// Handles DELETE of a policy.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;

@@ -80,7 +80,7 @@ fn endpoint(path: &Path) -> Value {
     out
 }
 
-/// ONTAP's word for what the destination is.
+/// Returns ONTAP's word for what the destination is.
 fn state(state: MirrorState, status: Status) -> &'static str {
     match (state, status) {
         (MirrorState::BrokenOff, _) => "broken_off",
@@ -178,7 +178,7 @@ fn transfer(r: &Relationship) -> Value {
     }
 }
 
-/// ONTAP's word for a transfer under way.
+/// Returns ONTAP's word for a transfer under way.
 pub fn running(status: Status) -> &'static str {
     match status {
         Status::Queued => "queued",
@@ -186,7 +186,7 @@ pub fn running(status: Status) -> &'static str {
     }
 }
 
-/// ONTAP's word for how a transfer ended.
+/// Returns ONTAP's word for how a transfer ended.
 pub fn ended(error: Option<&str>) -> &'static str {
     match error {
         None => "success",
@@ -204,7 +204,7 @@ fn announced(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
     restores.collect()
 }
 
-/// With whether it is a restore.
+/// Returns the relationship, and true if it is a restore.
 fn with_kind(r: Relationship) -> (Relationship, bool) {
     let kind = r.transfer.as_ref().map(|t| t.kind);
     let restore = kind == Some(weir_relations::model::TransferKind::Restore);
@@ -217,7 +217,8 @@ pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET of relationships, by their destinations or, with `list_destinations_only`, by their sources.
+/// Handles GET of relationships, by their destinations or, with `list_destinations_only`, by their
+/// sources.
 pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     let mut query = a.call.query.clone();
     // Relationships whose source is here, from the source's side.
@@ -334,7 +335,7 @@ fn named(a: &Asked<'_>, id: &str) -> Option<(Relationship, bool)> {
     ours.or_else(|| announced(a).into_iter().find(|(r, _)| r.uuid == id))
 }
 
-/// GET of one, by its UUID.
+/// Handles GET of one, by its UUID.
 pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let found = named(a, id);
@@ -406,7 +407,7 @@ fn change_or(a: &Asked<'_>, change: impl Into<Change>, verb: &str) -> Answered<(
     done.map_err(|failure| Refusal::of_relationship(failure, verb))
 }
 
-/// POST: a new relationship, or a restore that a transfer is to begin.
+/// Handles POST: a new relationship, or a restore that a transfer is to begin.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -513,7 +514,7 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
     a.done(Some((link(&id), record(&made, a.cluster.now(), true))))
 }
 
-/// PATCH of a relationship, by its UUID.
+/// Handles PATCH of a relationship, by its UUID.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&["failover", "force-failover"])?;
     let r = find(a, id)?;
@@ -604,7 +605,7 @@ fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE, also of a restore that has not begun.
+/// Handles DELETE, also of a restore that has not begun.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[
         "destination_only",

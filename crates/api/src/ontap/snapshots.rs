@@ -64,7 +64,7 @@ fn find_snapshot(a: &Asked<'_>, v: &Volume, id: &str) -> Answered<Snapshot> {
     all.find(|s| s.uuid == id).ok_or_else(Refusal::no_entry)
 }
 
-/// GET of a volume's snapshots.
+/// Handles GET of a volume's snapshots.
 pub fn list(a: &Asked<'_>, of: &str, id: Option<&str>) -> Answered<Reply> {
     const KEYS: &[&str] = &["uuid", "name"];
     let listing = Listing::parse(&a.call.query, SNAPSHOTS)?;
@@ -88,7 +88,7 @@ fn own_volume(v: &Volume, fields: &mut Fields) -> Answered<()> {
     ])
 }
 
-/// POST of a snapshot.
+/// Handles POST of a snapshot.
 pub fn create(a: &Asked<'_>, of: &str) -> Answered<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
@@ -112,7 +112,7 @@ pub fn create(a: &Asked<'_>, of: &str) -> Answered<Reply> {
     a.done(made.map(|s| (snapshot_link(&v, &s), snapshot(&v, &s))))
 }
 
-/// PATCH of a snapshot: its name, its label, its comment.
+/// Handles PATCH of a snapshot: its name, its label, its comment.
 pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
@@ -156,7 +156,7 @@ pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE of a snapshot.
+/// Handles DELETE of a snapshot.
 pub fn delete(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;

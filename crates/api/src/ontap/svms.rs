@@ -195,7 +195,7 @@ fn find(a: &Asked<'_>, id: &str) -> Answered<Svm> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET of the machines.
+/// Handles GET of the machines.
 pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, SVMS)?;
     if let Some(id) = id {
@@ -252,7 +252,7 @@ fn pools(fields: &mut Fields, svm: Option<&Svm>) -> Answered<()> {
     }
 }
 
-/// POST of a machine.
+/// Handles POST of a machine.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -274,7 +274,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.done(made.map(|svm| (svm_link(&svm.name), record(a, &svm, &[]))))
 }
 
-/// PATCH of a machine: its comment.
+/// Handles PATCH of a machine: its comment.
 pub fn modify(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let svm = find(a, id)?;
@@ -301,7 +301,7 @@ pub fn modify(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE of a machine that has nothing.
+/// Handles DELETE of a machine that has nothing.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let svm = find(a, id)?;
@@ -316,7 +316,7 @@ pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// GET of pairs of machines: relationships need none here, nodes are paired as wholes.
+/// Handles GET of pairs of machines: relationships need none here, nodes are paired as wholes.
 pub fn svm_peers(a: &Asked<'_>) -> Answered<Reply> {
     let known = [
         "uuid",
@@ -363,7 +363,7 @@ fn aggregate(a: &Asked<'_>, pool: &Aggregate) -> Value {
     })
 }
 
-/// GET of the aggregates; with `id`, of one.
+/// Handles GET of the aggregates; with `id`, of one.
 pub fn aggregates(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, AGGREGATES)?;
     let all = a.cluster.aggregates();

@@ -105,7 +105,7 @@ fn records(r: &Relationship) -> Vec<Value> {
     all
 }
 
-/// GET of a relationship's transfers; with `transfer`, of one.
+/// Handles GET of a relationship's transfers; with `transfer`, of one.
 pub fn list(a: &Asked<'_>, id: &str, transfer: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let waiting = a.surface.restores().iter().any(|r| r.uuid == id);
@@ -146,7 +146,7 @@ fn files(fields: &mut Fields) -> Answered<Vec<FileRestore>> {
         .collect()
 }
 
-/// POST: initialize, update, or the restore that was announced.
+/// Handles POST: initialize, update, or the restore that was announced.
 pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -213,7 +213,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(made)
 }
 
-/// PATCH: `state: aborted` or `hard_aborted` ends a transfer.
+/// Handles PATCH: `state: aborted` or `hard_aborted` ends a transfer.
 pub fn change(a: &Asked<'_>, id: &str, transfer: &str) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;

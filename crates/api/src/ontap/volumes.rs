@@ -178,7 +178,7 @@ fn size(v: &Volume) -> u64 {
     v.size.unwrap_or(v.details.provisioned)
 }
 
-/// Permission bits as ONTAP writes them: the decimal digits are octal.
+/// Returns permission bits as ONTAP writes them: the decimal digits are octal.
 fn permissions(mode: u32) -> Value {
     json!(format!("{mode:o}").parse::<u32>().unwrap_or(0))
 }
@@ -282,7 +282,7 @@ pub fn find(a: &Asked<'_>, id: &str) -> Answered<Volume> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET of volumes; with `id`, of one.
+/// Handles GET of volumes; with `id`, of one.
 pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let copied = a.cluster.destinations().into_iter().map(|r| r.source);
@@ -305,7 +305,7 @@ pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     ))
 }
 
-/// Permission bits: `755`, `0755`, or `---rwxr-xr-x`.
+/// Reads permission bits: `755`, `0755`, or `---rwxr-xr-x`.
 fn mode(fields: &mut Fields) -> Answered<Option<u32>> {
     const NAME: &str = "nas.unix_permissions";
     let text = match fields.take(NAME) {
@@ -457,7 +457,7 @@ fn parent(
     Ok(Some((parent.path.clone(), snapshot)))
 }
 
-/// POST of a volume, or of a clone.
+/// Handles POST of a volume, or of a clone.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&["sizing_method"])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -505,7 +505,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.done(made.map(|v| (link(&v), record(&v, false, None))))
 }
 
-/// PATCH of a volume: settings, its name, a split, a restore.
+/// Handles PATCH of a volume: settings, its name, a split, a restore.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     const RESTORE: &[&str] = &[
         "restore_to.snapshot.name",
@@ -567,7 +567,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE of a volume.
+/// Handles DELETE of a volume.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&["force"])?;
     let v = find(a, id)?;
