@@ -1,4 +1,5 @@
-//! Archives: files in a tar (POSIX ustar), in a gzip file (RFC 1952) whose blocks are stored, not compressed.
+//! Archives: files in a tar (POSIX ustar), in a gzip file (RFC 1952) whose blocks are stored, not
+//! compressed.
 
 /// Bytes of a block of a tar.
 const BLOCK: usize = 512;

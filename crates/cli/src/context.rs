@@ -1,5 +1,6 @@
-//! Where the server is and whose resources are meant: flags, then the environment, then a file
-//! that `weir config` keeps, then what a server on this machine starts with.
+//! Address of the server and place of the resources that are meant. They are taken from flags, then
+//! from the environment, then from a file that `weir config` keeps, then from what a server on this
+//! machine starts with.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,7 +90,7 @@ impl File {
     }
 }
 
-/// Where the file is.
+/// Returns the path of the file of settings.
 pub fn place(environment: &Environment) -> Option<PathBuf> {
     let get = |name: &str| environment.get(name).filter(|v| !v.is_empty());
     get("WEIR_CONFIG").map(PathBuf::from).or_else(|| {

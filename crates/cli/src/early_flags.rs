@@ -1,7 +1,8 @@
-//! Flags before the command: `weir --server=URL volumes list`, as in `gcloud --project=p netapp volumes list`.
+//! Flags before the command: `weir --server=URL volumes list`, as in `gcloud --project=p netapp
+//! volumes list`.
 //!
 //! Flags of every command belong to each command, where its other flags are. A flag that comes
-//! earlier is moved behind the command's last word before anything is parsed; a command that has no
+//! earlier is moved behind the command's last word before anything is parsed. A command that has no
 //! such flag refuses it then.
 
 use std::ffi::OsString;

@@ -1,17 +1,17 @@
-//! What can go wrong, and how it is said: as gcloud says it.
+//! Errors of commands, and their texts as gcloud writes them.
 
 use serde_json::Value;
 
 use crate::format::yaml_document;
 
-/// Why a command failed.
+/// Failure of a command.
 #[derive(Debug)]
 pub enum Error {
     /// The server refused the request, or an operation failed
     Api {
         /// The canonical code, such as `FAILED_PRECONDITION`
         status: String,
-        /// For the user; one line or more
+        /// Message for the user; one line or more
         message: String,
         /// `google.rpc` error details, as the server sent them
         details: Vec<Value>,

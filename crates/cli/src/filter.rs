@@ -9,8 +9,8 @@
 //! operand    = word | quoted | "(" operand { [","] operand } ")"
 //! ```
 //!
-//! `=` compares whole values without regard to case, as numbers where both are; `:` searches for a
-//! part of the text, or for a whole text with `*` for anything; `~` is a regular expression. A list
+//! `=` compares whole values without regard to case, as numbers where both are. `:` searches for a
+//! part of the text, or for a whole text with `*` for anything. `~` is a regular expression. A list
 //! matches when an element does, labels when a key or a value does.
 
 use std::cell::Cell;
@@ -75,7 +75,7 @@ impl Filter {
         })
     }
 
-    /// Whether a resource passes.
+    /// Returns true if a resource passes.
     pub fn matches(&self, resource: &Value) -> bool {
         self.holds(&self.root, resource)
     }
@@ -105,7 +105,7 @@ impl Filter {
     }
 }
 
-/// Whether a text is anywhere in a resource.
+/// Returns true if a text is anywhere in a resource.
 fn contains(value: &Value, word: &str) -> bool {
     match value {
         Value::Object(map) => map.values().any(|v| contains(v, word)),
@@ -146,7 +146,7 @@ impl Test {
     }
 }
 
-/// Whether `pattern` is a part of `text`; with a `*`, whether it is all of it.
+/// Returns true if `pattern` is a part of `text`; with a `*`, if it is all of it.
 fn part_of(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
     if !pattern.contains('*') {

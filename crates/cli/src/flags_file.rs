@@ -1,7 +1,7 @@
 //! `--flags-file=FILE`: flags from a YAML or JSON file, put in place before the command line is
-//! parsed. The file is a mapping of flags to values, or a list of such mappings; a value that is
-//! itself a mapping becomes JSON, which the flags for dictionaries read
-//! (`gcloud topic flags-file`).
+//! parsed. The file is a mapping of flags to values, or a list of such mappings. A value that is
+//! itself a mapping becomes JSON, which the flags for dictionaries read (`gcloud topic
+//! flags-file`).
 
 use std::ffi::OsString;
 

@@ -40,8 +40,8 @@ pub enum Method {
 }
 
 impl Client {
-    /// A client of `server` (`http://` or `https://`), with a bearer token and with the
-    /// certificates of `ca_cert` (PEM) in place of the public ones, if given.
+    /// Creates a client of `server` (`http://` or `https://`), with a bearer token if given. The
+    /// certificates of `ca_cert` (PEM), if given, are in place of the public ones.
     ///
     /// # Errors
     /// An address that is not one, certificates that cannot be read.
@@ -351,8 +351,8 @@ fn read(mut answer: Response<Body>, base: &str) -> Result<Value, Error> {
     }
 }
 
-/// A resource's name as the path of an address: what is not a letter, a digit or one of `-._~:/`
-/// is percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
+/// Returns a resource's name as the path of an address. Bytes other than letters, digits and
+/// `-._~:/` are percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
 fn encode(name: &str) -> String {
     let mut out = String::new();
     for byte in name.bytes() {

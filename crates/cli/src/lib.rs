@@ -1,9 +1,9 @@
 //! Weir's command line as a client of its HTTP surfaces: the NetApp Volumes and Filestore
 //! commands of gcloud, word for word where Weir has the thing.
 //!
-//! Reading order: `args` (what can be said), `session` (what a command has at hand), `commands`
-//! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read),
-//! `plan` (sizing, which needs no server), `top` (the live view).
+//! Reading order: `args` (grammar), `session` (steps that commands have in common), `commands`,
+//! `format` and `filter` (output), `values` (values of flags). Apart from these are `plan` (sizing,
+//! which needs no server) and `top` (the live view).
 
 mod archive;
 pub mod args;
@@ -32,9 +32,9 @@ pub use session::Io;
 /// The variables of the environment.
 pub type Environment = HashMap<String, String>;
 
-/// The command line's arguments with flags files put in place, and with flags of every command that
-/// come before the command or between its words, as gcloud takes them, put behind it. `whole` is
-/// the whole command line.
+/// Returns the command line's arguments with flags files put in place. Flags of every command that
+/// come before the command or between its words, as gcloud takes them, are put behind it. `whole`
+/// is the whole command line.
 ///
 /// # Errors
 /// A flags file that cannot be read or is none.
@@ -63,7 +63,7 @@ pub fn run(command: &Command, secret: &mut dyn FnMut(&str) -> Result<String, Str
     ExitCode::from(run_with(command, &environment, &mut io))
 }
 
-/// Runs a command with the streams and the environment given; returns the exit code: 0, 1 for a
+/// Runs a command with the streams and the environment given. Returns the exit code: 0, 1 for a
 /// failure, or 2 for a wrong command line, as clap does.
 pub fn run_with(command: &Command, environment: &Environment, io: &mut Io<'_>) -> u8 {
     let outcome = commands::run(command, environment, io);

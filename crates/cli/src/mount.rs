@@ -1,8 +1,10 @@
-//! How to mount a volume: all that makes a Linux client fast and safe, so that `weir doctor` has nothing to add.
+//! Commands that mount a volume: all that makes a Linux client fast and safe, so that `weir doctor`
+//! has nothing to add.
 //!
-//! The mount command is the server's own (`mountOptions`), which knows its ports and its lock manager. Every connection
-//! adds 128 requests in flight, which is a setting of the kernel's and has to be made before the first mount. Since 5.4 the kernel reads 128 KiB ahead whatever the transfer size is;
-//! before, it was 15 transfers. NFSv4 is shown for volumes that offer it.
+//! The mount command is the server's own (`mountOptions`), which knows its ports and its lock
+//! manager. Every connection adds 128 requests in flight, which is a setting of the kernel's and
+//! has to be made before the first mount. Since 5.4 the kernel reads 128 KiB ahead whatever the
+//! transfer size is; before, it was 15 transfers. NFSv4 is shown for volumes that offer it.
 
 use serde_json::Value;
 
@@ -11,12 +13,12 @@ use crate::format::text;
 /// KiB: 15 × 1 MiB.
 const READ_AHEAD: u32 = 15_360;
 
-/// What one version of the protocol needs.
+/// Settings that one version of the protocol needs.
 struct Version {
     name: &'static str,
     /// Settings of the kernel, before the first mount.
     kernel: &'static str,
-    /// The same for the next start: the file, and its line.
+    /// The settings for the next start: the file, and its line.
     file: (&'static str, &'static str),
 }
 

@@ -1,5 +1,5 @@
-//! What a command has at hand: streams, settings, the server, and the steps that all commands
-//! have in common: listing, describing, changing, waiting, asking.
+//! Session of a command: streams, settings, the server, and the steps that all commands have in
+//! common: listing, describing, changing, waiting, asking.
 
 use std::io::Write;
 
@@ -16,15 +16,16 @@ use crate::http::{Client, Method};
 
 /// The streams of a command.
 pub struct Io<'a> {
-    /// For what was asked for
+    /// Stream for what was asked for
     pub out: &'a mut dyn Write,
-    /// For what is to be said besides
+    /// Stream for what is to be said besides
     pub err: &'a mut dyn Write,
-    /// Whether to show progress there
+    /// True if progress is to be shown there
     pub progress: bool,
     /// Reads the reply to a question; none where there is no user to ask
     pub answer: Option<&'a mut dyn FnMut() -> Option<String>>,
-    /// Reads the password of the user that it is given: asked for without echo, or the next line of the standard input
+    /// Reads the password of the user that it is given: asked for without echo, or the next line of
+    /// the standard input
     pub secret: &'a mut dyn FnMut(&str) -> Result<String, String>,
 }
 
@@ -42,7 +43,7 @@ pub struct Session<'s, 'io> {
 pub struct Change<'a> {
     /// The method of the request
     pub method: Method,
-    /// What, or what it is to be made in
+    /// Name of the resource, or of the collection that it is to be made in
     pub name: String,
     /// Parameters of the request's query
     pub query: Vec<(&'static str, String)>,
@@ -50,9 +51,9 @@ pub struct Change<'a> {
     pub body: Option<Value>,
     /// Mode: waited for, not waited for, or only checked
     pub wait: Async,
-    /// What to say when it is done, such as `Created volume [v1].`
+    /// Message when it is done, such as `Created volume [v1].`
     pub done: String,
-    /// What to print when it is done if the user says nothing
+    /// Format in which it is printed when it is done if the user says nothing
     pub format: &'a Format,
 }
 
@@ -97,7 +98,7 @@ impl<'s, 'io> Session<'s, 'io> {
         })
     }
 
-    /// For requests beside the command's own.
+    /// Returns the client, for requests beside the command's own.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -227,7 +228,7 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
-    /// Has a line of ONTAP's command language run: what it prints, `Err` if it was refused.
+    /// Runs a line of ONTAP's command language and returns what it prints; `Err` if it was refused.
     ///
     /// # Errors
     /// The server's, other than a refusal of the line.
@@ -259,7 +260,7 @@ impl<'s, 'io> Session<'s, 'io> {
         self.put(&text)
     }
 
-    /// Where progress may be shown.
+    /// Returns true if progress may be shown.
     pub fn shows_progress(&self) -> bool {
         self.io.progress
     }
@@ -484,7 +485,7 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
-    /// Whether the user agrees, or cannot or need not be asked.
+    /// Checks that the user agrees, or cannot or need not be asked.
     ///
     /// # Errors
     /// That the user does not agree.
@@ -546,8 +547,8 @@ impl<'s, 'io> Session<'s, 'io> {
     }
 }
 
-/// Whether the parts of a full name behind its location are of a collection, which may itself be
-/// below a resource (`volumes/v1/snapshots`).
+/// Returns true if the parts of a full name behind its location are of a collection, which may
+/// itself be below a resource (`volumes/v1/snapshots`).
 fn full(collection: &str, parts: &[&str]) -> bool {
     let Some((last, names)) = parts.split_last() else {
         return false;

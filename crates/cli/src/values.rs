@@ -3,9 +3,9 @@
 //! A list is `a,b,c`; a dictionary is `k=v,k=v`. Where an item holds a comma, the value may begin
 //! with another delimiter between carets: `^;^k=a,b;k2=c` (`gcloud topic escaping`). In a
 //! dictionary an item without `=` continues the one before it, so that
-//! `allowed-clients=10.0.0.0/8,10.9.0.1,access-type=READ_ONLY` needs no caret; gcloud refuses
-//! that, so nothing that it accepts is read differently. A dictionary may also be JSON, which is
-//! what `--flags-file` turns into.
+//! `allowed-clients=10.0.0.0/8,10.9.0.1,access-type=READ_ONLY` needs no caret. gcloud refuses that,
+//! so nothing that it accepts is read differently. A dictionary may also be JSON, which is what
+//! `--flags-file` turns into.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,9 +31,9 @@ pub struct Dict(pub Map<String, Value>);
 /// Exponents of 1024 of the unit letters.
 const UNITS: &[(char, u32)] = &[('k', 1), ('m', 2), ('g', 3), ('t', 4), ('p', 5)];
 
-/// Bytes of `DECIMAL[UNIT]`, the unit being any of K, M, G, T, P, with or without `B` or `iB` (all
-/// are powers of 1024, as in gcloud), and `default` an exponent of 1024 for when there is none.
-/// The result is a whole number of bytes below 2^63.
+/// Returns the bytes of `DECIMAL[UNIT]`. The unit is any of K, M, G, T, P, with or without `B` or
+/// `iB` (all are powers of 1024, as in gcloud). `default` is the exponent of 1024 for when there is
+/// none. The result is a whole number of bytes below 2^63.
 fn bytes(text: &str, default: u32) -> Option<u64> {
     let text = text.trim();
     let end = text
@@ -68,7 +68,8 @@ fn bytes(text: &str, default: u32) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
-/// Returns a warning if a capacity was written in units of 1000 bytes, which count as units of 1024 as gcloud's do.
+/// Returns a warning if a capacity was written in units of 1000 bytes, which count as units of 1024
+/// as gcloud's do.
 pub fn binary_units(text: &str) -> Option<String> {
     let unit = text
         .trim()
@@ -90,7 +91,7 @@ pub struct Capacity(pub u64, pub Option<String>);
 /// Reads a capacity as [`gib`] does.
 ///
 /// # Errors
-/// As there.
+/// As [`gib`].
 pub fn capacity(text: &str) -> Result<Capacity, String> {
     Ok(Capacity(gib(text)?.0, binary_units(text)))
 }
@@ -101,7 +102,7 @@ const MOST_GIB: &str = "8589934591";
 /// A capacity: GiB without a unit.
 ///
 /// # Errors
-/// What is not a size, or not a whole number of GiB from 1.
+/// The text is no size, or no whole number of GiB from 1.
 pub fn gib(text: &str) -> Result<Gib, String> {
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let bytes = bytes(text, 3).ok_or_else(|| match digits > MOST_GIB.len() {
@@ -122,7 +123,7 @@ pub fn gib(text: &str) -> Result<Gib, String> {
 /// A throughput: MiB/s without a unit; `MiB/s` and `GiB/s` are understood.
 ///
 /// # Errors
-/// What is not a throughput, or not a whole number of MiB/s from 1.
+/// The text is no throughput, or no whole number of MiB/s from 1.
 pub fn mibps(text: &str) -> Result<Mibps, String> {
     let amount = text.strip_suffix("/s").unwrap_or(text);
     let bytes = bytes(amount, 2).ok_or_else(|| {
@@ -157,7 +158,7 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 /// The name of an enumeration's value on the wire: `basic-hdd` is `BASIC_HDD`.
 ///
 /// # Errors
-/// What no such name can be.
+/// The text cannot be such a name.
 pub fn enumerator(text: &str) -> Result<String, String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if text.is_empty() || !text.chars().all(valid) {
@@ -343,7 +344,7 @@ impl Dict {
     /// The whole number behind a key. gcloud takes `7.0` as well.
     ///
     /// # Errors
-    /// What is not a whole number.
+    /// The value is not a whole number.
     pub fn integer(&self, key: &str) -> Result<Option<i64>, String> {
         let Some(text) = self.text(key) else {
             return Ok(None);

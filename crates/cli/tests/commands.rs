@@ -1,5 +1,5 @@
-//! What gcloud has no recording of: fields newer than it, waiting, questions, settings, pages,
-//! tokens, refusals.
+//! Tests of what gcloud has no recording of: fields newer than it, waiting, questions, settings,
+//! pages, tokens, refusals.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -762,7 +762,8 @@ fn pools_are_switched_and_take_lines() {
     assert_eq!(body, json!({"body": {"input": "snapmirror show"}}));
 }
 
-/// What no server has to be asked about is a usage error, and says which values are valid.
+/// Checks that an error that no server has to be asked about is a usage error, and says which
+/// values are valid.
 #[test]
 fn usage_errors_exit_with_2() {
     for args in [

@@ -14,7 +14,8 @@ fn done(response: &Value) -> Value {
     json!({"name": "projects/p1/locations/l/operations/op-1", "done": true, "response": response})
 }
 
-/// What `weir active-directories ARGS` sends besides reads, where this is the password that is typed.
+/// Returns the request that `weir active-directories ARGS` sends besides reads, where this is the
+/// password that is typed.
 fn directories(args: &[&str], password: Option<&str>) -> Result<server::Request, String> {
     let server = Server::start(Box::new(|(method, ..), _| match method.as_str() {
         "GET" => Some((200, json!({"username": "admin", "labels": {"old": "1"}}))),

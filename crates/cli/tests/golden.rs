@@ -62,8 +62,8 @@ const DIFFERENT: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Weir's exit code of a usage error. gcloud has it for what its parser refuses, and 1 for wrong formats, filters and
-/// missing parents.
+/// Weir's exit code of a usage error. gcloud has it for what its parser refuses, and 1 for wrong
+/// formats, filters and missing parents.
 const USAGE: u8 = 2;
 
 /// Command lines that gcloud refuses and Weir understands.
@@ -92,8 +92,8 @@ fn same_numbers(value: &mut Value) {
     }
 }
 
-/// What matters of a request: of a change, the fields in its mask; not gcloud's filler; a query
-/// without regard to order or to the spelling of booleans.
+/// Returns what matters of a request: of a change, the fields in its mask; not gcloud's filler; a
+/// query without regard to order or to the spelling of booleans.
 fn essence(method: &str, path: &str, query: &str, body: &Value) -> (String, Vec<String>, Value) {
     let mut query: Vec<String> = query
         .split('&')

@@ -1,4 +1,5 @@
-//! `gcloud netapp active-directories`, but for `--password`: a command line is seen by every user of a machine.
+//! `gcloud netapp active-directories`, but for `--password`: a command line is seen by every user
+//! of a machine.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,7 @@ pub struct DirectoryCreate {
     /// Addresses of the domain's DNS servers; kept for clients that read them
     #[arg(long, value_name = "ADDRESS,…")]
     pub dns: String,
-    /// What the name of the server's account begins with
+    /// Prefix of the name of the server's account
     #[arg(long, value_name = "PREFIX")]
     pub net_bios_prefix: String,
     /// A user who may join computers; the password is asked for, or read from the standard input
@@ -88,8 +89,8 @@ pub struct DirectoryUpdate {
     /// Addresses of the domain's DNS servers; kept for clients that read them
     #[arg(long, value_name = "ADDRESS,…")]
     pub dns: Option<String>,
-    /// A user who may join computers. With it, --organizational-unit or --kdc-hostname the password is asked for, or read from
-    /// the standard input
+    /// A user who may join computers. With it, --organizational-unit or --kdc-hostname the password
+    /// is asked for, or read from the standard input
     #[arg(long, value_name = "USER")]
     pub username: Option<String>,
     #[command(flatten)]

@@ -12,19 +12,19 @@ use crate::values::{self, Dict};
 pub enum Filestore {
     /// Instances: a tier, a share, a capacity
     Instances {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Instances,
     },
     /// Long-running operations
     Operations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Operations,
     },
     /// Locations
     Locations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Locations,
     },
@@ -47,7 +47,7 @@ pub enum Instances {
     Revert(InstanceRevert),
     /// Snapshots of instances
     Snapshots {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: InstanceSnapshots,
     },
@@ -159,7 +159,8 @@ pub struct InstanceCreate {
     pub named: Named,
     #[command(flatten)]
     pub wait: Async,
-    /// basic-hdd, basic-ssd, high-scale-ssd, zonal, regional, enterprise, or a tier of the server's own
+    /// basic-hdd, basic-ssd, high-scale-ssd, zonal, regional, enterprise, or a tier of the server's
+    /// own
     #[arg(long, value_name = "TIER", default_value = "basic-hdd", value_parser = values::enumerator)]
     pub tier: String,
     /// nfs-v3 or nfs-v4-1

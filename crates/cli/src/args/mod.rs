@@ -1,7 +1,7 @@
-//! What can be said on the command line: gcloud's words and flags.
+//! Grammar of the command line: gcloud's words and flags.
 
-// Flags that commands share are flattened into them and have no help besides their own. That every flag has some, the test
-// below checks of what users get.
+// Flags that commands share are flattened into them and have no help besides their own. That every
+// flag has some, the test below checks of what users get.
 #![allow(missing_docs)]
 
 mod directories;
@@ -38,44 +38,44 @@ use crate::plan::PlanArgs;
 pub enum Command {
     /// Storage pools: capacity and throughput to make volumes of
     StoragePools {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: StoragePools,
     },
     /// Volumes, their snapshots, and how to mount them
     Volumes {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Volumes,
     },
     /// Domains that the server is a member of, for volumes with SMB
     ActiveDirectories {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: ActiveDirectories,
     },
     /// Filestore instances
     Filestore {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Filestore,
     },
     /// Long-running operations
     Operations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Operations,
     },
     /// Locations that have resources
     Locations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Locations,
     },
-    /// The same commands under gcloud's word for them: `gcloud netapp …` is `weir netapp …`
+    /// Run the same commands under gcloud's word for them: `gcloud netapp …` is `weir netapp …`
     #[command(hide = true)]
     Netapp {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Netapp,
     },
@@ -85,31 +85,32 @@ pub enum Command {
     Snapmirror(Snapmirror),
     /// Other nodes that this one replicates with
     Peers {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Peers,
     },
     /// Access tokens of the API
     Tokens {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Tokens,
     },
-    /// Who changed what, newest first
+    /// Show who changed what, newest first
     Audit(Audit),
-    /// What limits hold and what is wrong, the worst first: since when, and what to do
+    /// Show what limits hold and what is wrong, the worst first: since when, and what to do
     Conditions(Conditions),
     /// Find the cheapest service level and pools for a list of volumes
     Plan(Box<PlanArgs>),
     /// The state of a server on one screen: version, role, health, capacity, pair
     Status(Status),
-    /// Write a file for those who help: status, metrics, audit log, versions, and settings without passwords
+    /// Write a file for those who help: status, metrics, audit log, versions, and settings without
+    /// passwords
     SupportBundle(SupportBundle),
     /// Pools, volumes and clients as they are now: throughput, latency, and what limits them
     Top(Box<crate::top::TopArgs>),
     /// Settings of this command line: where the server is, project, location
     Config {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Config,
     },
@@ -126,37 +127,37 @@ pub enum Command {
 pub enum Netapp {
     /// Storage pools
     StoragePools {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: StoragePools,
     },
     /// Volumes
     Volumes {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Volumes,
     },
     /// Active Directories
     ActiveDirectories {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: ActiveDirectories,
     },
     /// Long-running operations
     Operations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Operations,
     },
     /// Locations
     Locations {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Locations,
     },
 }
 
-/// Where the help shows them.
+/// Heading under which the help shows them.
 const COMMON: &str = "Common flags";
 
 /// Flags of every command.
@@ -165,7 +166,7 @@ pub struct Common {
     /// The project [default: weir]
     #[arg(help_heading = COMMON, long, value_name = "PROJECT")]
     pub project: Option<String>,
-    /// How to print: table, json, yaml, csv, value, flattened, list or none, with a projection as
+    /// Output format: table, json, yaml, csv, value, flattened, list or none, with a projection as
     /// in gcloud: 'table(name.basename(),state)'
     #[arg(help_heading = COMMON, long, value_name = "FORMAT")]
     pub format: Option<String>,
@@ -198,7 +199,7 @@ pub struct At {
 /// Flags of lists.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Listing {
-    /// Only what an expression holds for, such as 'serviceLevel=PREMIUM AND labels.env:*'
+    /// Filter of resources: an expression such as 'serviceLevel=PREMIUM AND labels.env:*'
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Fields to sort by, ~FIELD for descending
@@ -215,7 +216,7 @@ pub struct Listing {
     pub uri: bool,
 }
 
-/// What to describe or to delete.
+/// Resource to describe or to delete.
 #[derive(Debug, Clone, Args)]
 pub struct Named {
     /// Its name, or its full name projects/…/locations/…/…
@@ -227,7 +228,7 @@ pub struct Named {
     pub common: Common,
 }
 
-/// What to list.
+/// Resources to list.
 #[derive(Debug, Clone, Args)]
 pub struct Listed {
     #[command(flatten)]

@@ -37,7 +37,7 @@ pub struct PoolExecute {
     pub line: String,
 }
 
-/// What to delete or to switch.
+/// Resource to delete or to switch.
 #[derive(Debug, Args)]
 pub struct DeleteOne {
     #[command(flatten)]
@@ -137,19 +137,20 @@ pub enum Volumes {
     Revert(VolumeRevert),
     /// Make a volume out of another one's snapshot: writable at once, whatever its size
     Clone(Box<VolumeClone>),
-    /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other
+    /// Copy what a clone shares with the volume that it was made from, so that neither depends on
+    /// the other
     Split(VolumeSplit),
     /// Print how to mount a volume
     MountHelp(Named),
     /// Snapshots of volumes
     Snapshots {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Snapshots,
     },
     /// Replications of volumes
     Replications {
-        /// What to do
+        /// Command to run
         #[command(subcommand)]
         command: Replications,
     },
@@ -161,7 +162,7 @@ pub struct VolumeFields {
     /// Limit of the throughput in MiB/s (pools with manual QoS)
     #[arg(long, value_name = "MIBPS")]
     pub throughput_mibps: Option<f64>,
-    /// Who may mount it, in order (repeat for several rules):
+    /// Clients that may mount it, in order (repeat for several rules):
     /// allowed-clients=ADDRESS|NETWORK|HOST,…[,access-type=READ_ONLY|READ_WRITE|READ_NONE]
     /// [,has-root-access=true|false][,nfsv3=BOOLEAN][,nfsv4=BOOLEAN][,squash-mode=MODE]
     /// [,anon-uid=UID]
@@ -170,7 +171,7 @@ pub struct VolumeFields {
     /// Permissions of its root folder, in octal
     #[arg(long, value_name = "MODE")]
     pub unix_permissions: Option<String>,
-    /// Whether clients see .snapshot
+    /// Show .snapshot to clients
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub snapshot_directory: Option<bool>,
     #[command(flatten)]
@@ -181,7 +182,7 @@ pub struct VolumeFields {
     /// unix or ntfs
     #[arg(long, value_name = "STYLE", value_parser = values::enumerator)]
     pub security_style: Option<String>,
-    /// Whether Kerberos is used
+    /// Use Kerberos
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub enable_kerberos: Option<bool>,
     /// Settings of SMB, such as browsable,show_snapshot
@@ -312,7 +313,7 @@ const HYBRID: &[(&str, &str)] = &[
     ("peer-ip-addresses", "peerIpAddresses"),
 ];
 
-/// As the API's message.
+/// Reads the parameters of a hybrid replication into the API's message.
 fn hybrid(text: &str) -> Result<Dict, String> {
     let keys: Vec<&str> = HYBRID.iter().map(|(key, _)| *key).collect();
     let given = values::dict(text)?.only(&keys)?;

@@ -9,7 +9,8 @@ use super::Common;
 pub struct Ontap {
     #[command(flatten)]
     pub common: Common,
-    /// A command, such as 'snapmirror show -fields throttle', or '?'; without one, lines are read from a prompt or a pipe
+    /// A command, such as 'snapmirror show -fields throttle', or '?'; without one, lines are read
+    /// from a prompt or a pipe
     #[arg(
         value_name = "LINE",
         trailing_var_arg = true,
@@ -23,8 +24,8 @@ pub struct Ontap {
 pub struct Snapmirror {
     #[command(flatten)]
     pub common: Common,
-    /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', '?', …; with --wait, what starts a
-    /// transfer shows its progress and ends with it
+    /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', '?', …;
+    /// with --wait, what starts a transfer shows its progress and ends with it
     #[arg(
         value_name = "WORDS",
         trailing_var_arg = true,
@@ -39,13 +40,15 @@ pub struct Snapmirror {
 pub enum Peers {
     /// Pair with another node: both ends name each other and each other's certificate
     Create(PeerCreate),
-    /// Offer pairing to another node: prints the passphrase with which it joins, once and within an hour
+    /// Offer pairing to another node: prints the passphrase with which it joins, once and within an
+    /// hour
     Invite(PeerInvite),
     /// Join a node that offers pairing
     Join(PeerJoin),
     /// List the nodes that this one is paired with
     List(PeerList),
-    /// Show one of them; without a name, what a peer needs to know of this node: its address and fingerprint
+    /// Show one of them; without a name, what a peer needs to know of this node: its address and
+    /// fingerprint
     Show(PeerShow),
     /// Forget one of them
     Delete(PeerNamed),
@@ -54,10 +57,10 @@ pub enum Peers {
 /// `weir peers create`
 #[derive(Debug, Args)]
 pub struct PeerCreate {
-    /// What to call it
+    /// Name of the other node at this one
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Where it listens for peers; leave it out if only it connects to this node
+    /// Address at which it listens for peers; leave it out if only it connects to this node
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
     /// SHA-256 of its certificate, as its 'weir peers show' prints it
@@ -70,10 +73,11 @@ pub struct PeerCreate {
 /// `weir peers invite`
 #[derive(Debug, Args)]
 pub struct PeerInvite {
-    /// What to call it
+    /// Name of the other node at this one
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Where it listens for peers [default: where it connects from, with its own port]
+    /// Address at which it listens for peers [default: the one that it connects from, with its own
+    /// port]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
     #[command(flatten)]
@@ -83,10 +87,10 @@ pub struct PeerInvite {
 /// `weir peers join`
 #[derive(Debug, Args)]
 pub struct PeerJoin {
-    /// Where the other node listens for peers
+    /// Address at which the other node listens for peers
     #[arg(value_name = "HOST:PORT")]
     pub address: String,
-    /// What to call it [default: as it calls itself]
+    /// Name of the other node at this one [default: the name that it gives itself]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// A file with the passphrase [default: asked for, or a line of standard input]

@@ -83,7 +83,7 @@ pub struct ReplicationCreate {
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
     pub replication_schedule: String,
-    /// Where to: storage_pool=POOL[,volume_id=ID][,share_name=NAME][,description=TEXT]
+    /// Destination: storage_pool=POOL[,volume_id=ID][,share_name=NAME][,description=TEXT]
     #[arg(long, value_name = "PARAMETERS", value_parser = destination)]
     pub destination_volume_parameters: Dict,
     /// A description
@@ -121,7 +121,7 @@ pub struct ReplicationUpdate {
 pub struct EstablishPeering {
     #[command(flatten)]
     pub one: ReplicationDo,
-    /// What the other node is called here
+    /// Name of the other node at this one
     #[arg(long, value_name = "NAME")]
     pub peer_cluster_name: String,
     /// The project of the source, there
@@ -130,7 +130,8 @@ pub struct EstablishPeering {
     /// The source, there
     #[arg(long, value_name = "VOLUME")]
     pub peer_volume_name: String,
-    /// Where the other node listens for peers [default: where it connects from, with its own port]
+    /// Address at which the other node listens for peers [default: the one that it connects from,
+    /// with its own port]
     #[arg(long, value_name = "HOST:PORT")]
     pub peer_ip_addresses: Option<String>,
 }

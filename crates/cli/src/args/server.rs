@@ -1,5 +1,5 @@
-//! What gcloud has no words for: tokens and the audit log of a server, settings of this command
-//! line.
+//! Commands that gcloud has no words for: tokens and the audit log of a server, settings of this
+//! command line.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -16,7 +16,7 @@ pub enum Tokens {
     Revoke(TokenRevoke),
 }
 
-/// What a token's holder may do.
+/// Rights of a token's holder.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Role {
     /// Look
@@ -33,7 +33,7 @@ pub struct TokenCreate {
     /// The token's name
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// What its holder may do
+    /// Role of its holder
     #[arg(long, value_enum)]
     pub role: Role,
     /// Let it count for so long only, such as 30d, 12h or 90m; without this, until it is revoked

@@ -1,4 +1,4 @@
-//! What the commands do.
+//! Implementation of the commands.
 
 mod directories;
 mod filestore;

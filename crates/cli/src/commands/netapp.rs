@@ -166,7 +166,7 @@ pub(super) fn update(
     })
 }
 
-/// Has something done to a resource that no standard method does.
+/// Calls a custom method of a resource.
 pub(super) fn act(
     s: &mut Session<'_, '_>,
     name: &str,
@@ -351,8 +351,8 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
     update(s, name, body, args.wait, "volume")
 }
 
-/// An object with what another one sets, at any depth: a schedule that is not named stays, and so does what is not said of
-/// one that is.
+/// Returns an object with what another one sets, at any depth. A schedule that is not named stays,
+/// and so does what is not said of one that is.
 fn over(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -370,7 +370,7 @@ fn over(old: &Value, new: Value) -> Value {
     }
 }
 
-/// What a clone takes over from the volume that it is made from, besides its data.
+/// Fields that a clone takes over from the volume that it is made from, besides its data.
 const INHERITED: &[&str] = &[
     "capacityGib",
     "exportPolicy",
@@ -594,7 +594,8 @@ fn snapshots(
     }
 }
 
-/// The field of a request that has a file's path, and its value: text, or base64 of what is no text.
+/// The field of a request that has a file's path, and its value: text, or base64 of what is no
+/// text.
 fn path_field(file: &FileNamed) -> (&'static str, String) {
     use base64::Engine as _;
     use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
 //! `weir ontap`: a line of ONTAP's command language, a prompt, or a pipe of lines.
 //!
-//! Lines run at the server, where the words are known whatever this program's age; what the prompt completes is known
-//! here.
+//! Lines run at the server, where the words are known whatever this program's age; what the prompt
+//! completes is known here.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub fn run(args: &Ontap, environment: &Environment, io: &mut Io<'_>) -> Result<(
     }
 }
 
-/// What a line asks help about, in ONTAP's way or in this program's.
+/// Returns what a line asks help about, in ONTAP's way or in this program's.
 pub(super) fn asked_for_help(line: &str) -> Option<String> {
     let about = weir_ontap::help::asked(line).map(str::to_owned);
     about.or_else(|| line.trim_end().strip_suffix("--help").map(str::to_owned))
@@ -61,7 +61,7 @@ pub(super) fn show_help(before: &str, io: &mut Io<'_>) -> Result<(), Error> {
 }
 
 /// Takes this program's flags, which begin with two dashes, out of the words of a line, wherever
-/// they are; `wait` is set by `--wait` where it is one of them. ONTAP's arguments may come with two
+/// they are. `wait` is set by `--wait` where it is one of them. ONTAP's arguments may come with two
 /// dashes as well. What is neither is refused: a flag that was taken for a part of the line would
 /// have the line run at another server.
 pub(super) fn own(
@@ -168,9 +168,9 @@ fn pipe(s: &mut Session<'_, '_>) -> Result<(), Error> {
     }
 }
 
-/// What the prompt knows of the words: how to complete them.
+/// Completion of words at the prompt.
 struct Words {
-    /// For values that only the node knows.
+    /// Client for values that only the node knows.
     client: Client,
 }
 
@@ -271,7 +271,7 @@ fn prompt(s: &mut Session<'_, '_>, environment: &Environment) -> Result<(), Erro
     Ok(())
 }
 
-/// What a line prints; help is found here, whatever the server's age.
+/// Returns what a line prints; help is found here, whatever the server's age.
 fn answered(s: &mut Session<'_, '_>, line: &str) -> Result<Result<String, String>, Error> {
     match weir_ontap::help::asked(line) {
         Some(before) => {
@@ -281,7 +281,7 @@ fn answered(s: &mut Session<'_, '_>, line: &str) -> Result<Result<String, String
     }
 }
 
-/// Where lines are kept: beside the settings.
+/// Returns the path of the file in which lines are kept: beside the settings.
 fn history(environment: &Environment) -> Option<PathBuf> {
     let folder = context::place(environment)?;
     let folder = folder.parent().map(Path::to_owned)?;

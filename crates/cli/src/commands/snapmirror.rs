@@ -1,4 +1,5 @@
-//! `weir snapmirror`: ONTAP's words for replication, and with `--wait` a transfer's progress until it ends.
+//! `weir snapmirror`: ONTAP's words for replication, and with `--wait` a transfer's progress until
+//! it ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `weir status`: the state of a server on one screen; and `weir support-bundle`: a file for those who help.
+//! `weir status`: the state of a server on one screen; and `weir support-bundle`: a file for those
+//! who help.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;

@@ -34,7 +34,7 @@ impl Key {
             .fold(found, |value, transform| transform.apply(value, resource))
     }
 
-    /// Whether a resource has a value there.
+    /// Returns true if a resource has a value there.
     pub fn is_in(&self, resource: &Value) -> bool {
         find(resource, &self.path).is_some_and(|v| !v.is_null())
     }
@@ -102,7 +102,7 @@ fn element(items: &[Value], index: i64) -> Option<&Value> {
     items.get(usize::try_from(index).ok()?)
 }
 
-/// What is at a path. A name after a list means that name in each of its elements.
+/// Returns the value at a path. A name after a list means that name in each of its elements.
 fn find(value: &Value, path: &[Step]) -> Option<Value> {
     let Some((step, rest)) = path.split_first() else {
         return Some(value.clone());

@@ -1,8 +1,8 @@
 //! gcloud's output formats: `--format=NAME[attributes](projection)`.
 //!
 //! A format is parsed once ([`parse`]) and applied to one resource or to a list of them. A command
-//! has a default format of its own (mostly a table); what a user's format leaves open (labels,
-//! the order of a table's rows) is taken from there, column by column, by the column's key. What
+//! has a default format of its own (mostly a table). Labels and the order of a table's rows that a
+//! user's format leaves open are taken from there, column by column, by the column's key. What
 //! comes out is compared with gcloud's own, byte for byte, in `tests/golden.rs`.
 
 mod flat;
@@ -34,7 +34,7 @@ pub enum Kind {
     Csv,
     /// Tab-separated values, for scripts
     Value,
-    /// The same, but whole: without the transforms of the command's own format
+    /// Tab-separated values in full: without the transforms of the command's own format
     Get,
     /// One `path: value` a line
     Flattened,
@@ -44,7 +44,7 @@ pub enum Kind {
     None,
 }
 
-/// How a column of a table is aligned.
+/// Alignment of a column of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Align {
     /// To the left, as text is
@@ -65,11 +65,11 @@ pub struct Column {
     pub label: Option<String>,
     /// Its place among the columns by which rows are ordered, from 1
     pub sort: Option<u32>,
-    /// Whether that order is descending
+    /// True if that order is descending
     pub reverse: bool,
-    /// Where cells are put in the width
+    /// Place of cells in the width
     pub align: Align,
-    /// Not shown when no row has a value
+    /// True if it is not shown when no row has a value
     pub optional: bool,
 }
 

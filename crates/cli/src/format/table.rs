@@ -22,8 +22,8 @@ pub fn heading(column: &Column) -> String {
     out
 }
 
-/// Control characters written out: a cell is on one line, and a user who names a resource must not
-/// control the terminals of users who list it.
+/// Returns the text with control characters written out. A cell is on one line, and a user who
+/// names a resource must not control the terminals of users who list it.
 fn visible(cell: String) -> String {
     if !cell.chars().any(char::is_control) {
         return cell;

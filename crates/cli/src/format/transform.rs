@@ -14,7 +14,7 @@ pub enum Transform {
     Basename,
     /// A part of a path
     Segment(i64),
-    /// What follows a part of a path
+    /// The rest behind a part of a path
     Scope(Vec<String>),
     /// A time, formatted as strftime does
     Date(String),
@@ -22,7 +22,7 @@ pub enum Transform {
     List(String),
     /// One of two texts
     YesNo(Option<String>, Option<String>),
-    /// How many items or characters
+    /// The number of items or characters
     Len,
     /// The text in small letters
     Lower,
@@ -144,7 +144,7 @@ impl Transform {
     }
 }
 
-/// What Python takes as true.
+/// Returns true if Python takes the value as true.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,

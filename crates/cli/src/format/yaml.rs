@@ -1,5 +1,5 @@
-//! YAML in block style, as gcloud writes it: fields by name, lists not indented below their name,
-//! a string in quotes only where it would be read as something else.
+//! YAML in block style, as gcloud writes it. Fields are ordered by name, lists are not indented
+//! below their name, and a string is in quotes only where it would be read as something else.
 
 use serde_json::Value;
 
@@ -86,7 +86,8 @@ fn leaf(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Whether a string can be written as lines of their own: none begins or ends with white space.
+/// Returns true if a string can be written as lines of their own: none begins or ends with white
+/// space.
 fn is_block(text: &str) -> bool {
     let odd = |line: &str| line.starts_with(' ') || line.ends_with(' ');
     text.contains('\n')
@@ -108,8 +109,8 @@ fn scalar(text: &str) -> String {
     }
 }
 
-/// Whether a string needs no quotes: it begins with nothing that YAML has a use for, holds no
-/// comment and no key, and resolves to no other type.
+/// Returns true if a string needs no quotes. It begins with nothing that YAML has a use for, holds
+/// no comment and no key, and resolves to no other type.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {
@@ -129,7 +130,7 @@ fn is_plain(text: &str) -> bool {
         && !resolves(text)
 }
 
-/// Whether YAML's schema makes something else of a plain string.
+/// Returns true if YAML's schema makes something else of a plain string.
 fn resolves(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     if matches!(

@@ -36,7 +36,8 @@ fn times(f: Figures, n: u64) -> Figures {
     }
 }
 
-/// How many times `limits` it takes for `wanted`; none where a limit is zero and something wanted.
+/// Returns the number of times `limits` that it takes for `wanted`; none where a limit is zero and
+/// something wanted.
 fn steps(wanted: Figures, limits: Figures) -> Option<u64> {
     let pairs = [
         (wanted.read_iops, limits.read_iops),
@@ -53,7 +54,7 @@ fn steps(wanted: Figures, limits: Figures) -> Option<u64> {
         })
 }
 
-/// What an instance of a capacity does; none below the tier's least.
+/// Returns the limits of an instance of a capacity; none below the tier's least.
 pub fn limits(tier: &Tier, gb: u64) -> Option<Figures> {
     let band = tier
         .bands
@@ -66,7 +67,7 @@ pub fn limits(tier: &Tier, gb: u64) -> Option<Figures> {
     })
 }
 
-/// What a volume wants, in bytes a second.
+/// Returns the throughput that a volume wants, in bytes and operations a second.
 fn wanted(need: &Need) -> Figures {
     let bytes = |mibps: f64| (mibps * 1_048_576.0 - 1e-3).ceil().max(0.0) as u64;
     Figures {

@@ -1,4 +1,4 @@
-//! What is to be sized, and prices.
+//! Input of the sizing: volumes and prices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ const MOST_VOLUMES: usize = 20_000;
 /// MiB/s in one MB/s.
 const MIB_PER_MB: f64 = 1_000_000.0 / 1_048_576.0;
 
-/// What a volume wants.
+/// Demand of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
     /// Its name, unique in the input
@@ -206,13 +206,13 @@ pub struct Prices {
     /// The currency, printed behind amounts
     #[serde(default)]
     pub currency: String,
-    /// Of a TiB, by service level or tier
+    /// Price of a TiB, by service level or tier
     #[serde(default)]
     pub per_tib: BTreeMap<String, f64>,
-    /// Of a MiB/s, for custom performance
+    /// Price of a MiB/s, for custom performance
     #[serde(default)]
     pub per_mibps: BTreeMap<String, f64>,
-    /// Of 1,000 operations a second, for custom performance
+    /// Price of 1,000 operations a second, for custom performance
     #[serde(default, rename = "per-1000-iops")]
     pub per_1000_iops: BTreeMap<String, f64>,
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// The server's own table.
 const BUILT_IN: &str = include_str!("../../../control/src/levels.toml");
 
-/// What sizing needs of it.
+/// Part of the table of levels that sizing needs.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Table {
@@ -29,7 +29,7 @@ pub struct Range {
 #[serde(rename_all = "kebab-case")]
 pub struct Level {
     pub name: String,
-    /// Whose capacity throughput follows: `volume` or `pool`
+    /// Resource whose capacity throughput follows: `volume` or `pool`
     pub follows: String,
     pub mibps_per_tib: Option<f64>,
     #[serde(default)]

@@ -18,13 +18,13 @@
 //! `Σ rₗ·Pₗ ≥ T`: a linear program with two constraints, whose optimum therefore uses at most two
 //! levels. It is the lower bound that is reported. Volumes are not divisible, so the layouts that
 //! are tried are all single levels, and for each pair of levels all splits of the volumes ordered
-//! by `tᵢ/cᵢ`, the densest in the faster pool: n+1 splits for a pair, each with its exact cost. That
-//! is no proof of optimality (placing indivisible volumes is NP-hard); the distance to the bound
-//! is shown instead.
+//! by `tᵢ/cᵢ`, the densest in the faster pool. These are n+1 splits for a pair, each with its exact
+//! cost. That is no proof of optimality (placing indivisible volumes is NP-hard); the distance to
+//! the bound is shown instead.
 //!
-//! **Flex.** A pool's volumes share its throughput, none has a limit of its own: `max(Σ cᵢ, Σ tᵢ/r)`
-//! again, but without the guarantee; with custom performance capacity and throughput are bought
-//! apart. It is considered only where asked for.
+//! **Flex.** A pool's volumes share its throughput, none has a limit of its own: `max(Σ cᵢ, Σ
+//! tᵢ/r)` again, but without the guarantee. With custom performance capacity and throughput are
+//! bought apart. It is considered only where asked for.
 //!
 //! **Filestore.** An instance holds one share; read and write limits, of bytes and of operations,
 //! follow its capacity in bands or in steps. The smallest capacity at which all four suffice is

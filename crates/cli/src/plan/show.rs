@@ -55,7 +55,8 @@ fn figure(amount: f64) -> Value {
     }
 }
 
-/// What decided a layout's size: whether its volumes want more for throughput than for data.
+/// Returns what decided a layout's size: throughput if its volumes want more for it than for data,
+/// else data.
 fn bound_by(layout: &Layout, plan: &Plan) -> &'static str {
     let data: u64 = plan.needs.iter().map(|n| n.gib).sum();
     if layout.gib > data {

@@ -3,7 +3,7 @@
 use super::input::{Need, Prices};
 use super::levels::Level;
 
-/// How a pool's throughput is dealt out.
+/// Distribution of a pool's throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Qos {
     /// Each volume gets throughput by its capacity
@@ -21,11 +21,11 @@ pub enum Qos {
 pub struct Placed {
     /// The volume's name, as in the input
     pub name: String,
-    /// What to provision, in GiB
+    /// Capacity to provision, in GiB
     pub gib: u64,
-    /// What is wanted, in MiB/s
+    /// Throughput wanted, in MiB/s
     pub mibps: f64,
-    /// Whether it is a large volume
+    /// True if it is a large volume
     pub large: bool,
     /// Larger than its data for the sake of throughput
     pub grown: bool,
@@ -36,11 +36,11 @@ pub struct Placed {
 pub struct Pool {
     /// The name of its service level
     pub level: String,
-    /// How throughput is dealt out
+    /// Distribution of its throughput
     pub qos: Qos,
-    /// What to provision, in GiB
+    /// Capacity to provision, in GiB
     pub gib: u64,
-    /// What it does in all, in MiB/s
+    /// Throughput in all, in MiB/s
     pub mibps: f64,
     /// Operations a second to provision (custom performance)
     pub iops: u64,
@@ -53,7 +53,7 @@ pub struct Pool {
 pub struct Layout {
     /// The levels in it, joined with `+`
     pub levels: String,
-    /// How throughput is dealt out
+    /// Distribution of the throughput
     pub qos: Qos,
     /// The pools to provision
     pub pools: Vec<Pool>,
@@ -273,7 +273,7 @@ fn layout(
     }
 }
 
-/// What layouts are compared by.
+/// Returns the number that layouts are compared by.
 fn weight(layout: &Layout, priced: bool) -> f64 {
     match layout.cost {
         Some(cost) if priced => cost,

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// Below this width a table has the narrow columns.
 const ROOMY: u16 = 116;
 
-/// Of the height, the borders and the header of a table.
+/// Lines of a table's height for its borders and header.
 const FRAME: u16 = 3;
 
 /// Draws until the user has seen enough.
@@ -113,8 +113,8 @@ fn frame_of(frame: &mut Frame<'_>, view: &View, screen: &mut Screen, trouble: &s
     if screen.zoomed {
         return pane(frame, middle, screen.focus, view, screen);
     }
-    // Tables as high as they are long, while there is room: pools and clients leave most of it to volumes, and each has
-    // a row at least.
+    // Tables as high as they are long, while there is room. Pools and clients leave most of it to
+    // volumes, and each has a row at least.
     let wanted = |pane: Pane| {
         let rows = screen.choice.rows(pane.rows(view)).len().max(1);
         u16::try_from(rows)
@@ -275,7 +275,8 @@ mod tests {
         cells.chunks(usize::from(width)).map(line).collect()
     }
 
-    /// Two pages of a server with a Flex pool whose limit binds and a volume with manual QoS at its limit.
+    /// Two pages of a server with a Flex pool whose limit binds and a volume with manual QoS at its
+    /// limit.
     fn captured() -> View {
         let look = |page| Look::new(parse(page), 0.0);
         between(

@@ -29,10 +29,10 @@ pub struct TopArgs {
     /// Seconds between two looks
     #[arg(long, short, default_value_t = 1.0)]
     pub interval: f64,
-    /// By what rows are sorted
+    /// Order of the rows
     #[arg(long, value_enum, default_value_t = Sort::Rate)]
     pub sort: Sort,
-    /// Only rows whose names contain this
+    /// Part of the names of rows that are shown
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
     /// Leave out what does nothing
@@ -71,7 +71,7 @@ pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result
     Ok(io.out.write_all(table(&view, &choice).as_bytes())?)
 }
 
-/// What a column holds.
+/// Value that a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Name,
@@ -100,7 +100,7 @@ const WIDE: &[Column] = &[
     Column::Throttled,
 ];
 
-/// What fits into 80 characters and leaves room for names.
+/// Columns that fit into 80 characters and leave room for names.
 const NARROW: &[Column] = &[
     Column::Name,
     Column::Read,
@@ -184,7 +184,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What the server does as a whole, in parts.
+/// Returns the activity of the server as a whole, in parts.
 fn summary(view: &View) -> Vec<String> {
     const MIB: f64 = 1048576.0;
     let sum = |of: fn(&Row) -> f64| view.volumes.iter().map(of).sum::<f64>();

@@ -1,4 +1,5 @@
-//! What of a view is shown: which table has the keys, what is filtered out, in which order, from which row on.
+//! State of the screen: which table has the keys, what is filtered out, in which order, from which
+//! row on.
 //!
 //! Apart from drawing, so that keys are tested without a terminal.
 
@@ -48,7 +49,7 @@ impl Pane {
     }
 }
 
-/// By what rows are sorted; what is most of it comes first.
+/// Order of rows; what is most of it comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
     /// Bytes and operations together
@@ -87,14 +88,14 @@ impl Sort {
     }
 }
 
-/// What the user has chosen to see.
+/// Choice of the user of what to see.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// The order of the rows.
     pub sort: Sort,
     /// A part of the names of rows that are shown; empty for all.
     pub filter: String,
-    /// Whether rows without operations and waiting requests are left out.
+    /// True if rows without operations and waiting requests are left out.
     pub hide_idle: bool,
 }
 
@@ -119,7 +120,7 @@ impl Choice {
     }
 }
 
-/// What to do after a key.
+/// Step that follows a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Draw the screen again.
@@ -131,13 +132,13 @@ pub enum Then {
 /// The state of the screen.
 #[derive(Debug, Clone)]
 pub struct Screen {
-    /// What the user has chosen to see.
+    /// Choice of the user of what to see.
     pub choice: Choice,
     /// The table that keys move in.
     pub focus: Pane,
-    /// Whether it has the whole screen.
+    /// True if it has the whole screen.
     pub zoomed: bool,
-    /// Whether keys write the filter.
+    /// True if keys write the filter.
     pub typing: bool,
     offsets: [usize; Pane::ALL.len()],
     /// Rows that each table had room for when it was drawn.
@@ -157,7 +158,8 @@ impl Screen {
         }
     }
 
-    /// The first row that a table shows, where it has room for `room` of `rows`: never so far down that room is left.
+    /// The first row that a table shows, where it has room for `room` of `rows`: never so far down
+    /// that room is left.
     pub fn offset(&mut self, pane: Pane, rows: usize, room: usize) -> usize {
         let [offset, known] = [&mut self.offsets, &mut self.room].map(|all| &mut all[pane.index()]);
         *known = room;

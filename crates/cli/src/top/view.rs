@@ -1,4 +1,4 @@
-//! What two samples of the counters, some time apart, say about the time between them.
+//! Rates of the time between two samples of the counters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -33,15 +33,16 @@ pub struct Row {
     pub p99: f64,
     /// The part of the tightest limit that is used, 0 to 1 and a little more; none without limits.
     pub share: Option<f64>,
-    /// The tightest limit in its own unit, of which `share` is the part: bytes or operations a second.
+    /// The tightest limit in its own unit, of which `share` is the part: bytes or operations a
+    /// second.
     pub limit: f64,
     /// Its name, such as `bytes` or `read_ops`; empty without limits.
     pub limit_name: String,
-    /// What held requests back in the time shown: `volume bytes`.
+    /// Limit that held requests back in the time shown: `volume bytes`.
     pub throttled: String,
     /// Requests that wait for limits.
     pub queue: f64,
-    /// Of a client: the most seconds a second that its requests waited on one volume.
+    /// Maximum time that a client's requests waited on one volume, in seconds a second.
     pub worst: f64,
 }
 
@@ -56,7 +57,7 @@ impl Row {
         }
     }
 
-    /// Whether nothing was done, and nothing waits.
+    /// Returns true if nothing was done, and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.ops == 0.0 && self.bytes == 0.0 && self.queue == 0.0
     }
@@ -82,7 +83,7 @@ pub struct View {
     pub clients: Vec<Row>,
     /// Operations of all volumes by protocol and name, the busiest first.
     pub operations: Vec<Row>,
-    /// What NFSv4 has.
+    /// Counts of NFSv4.
     pub nfs4: Nfs4,
     /// The pair that the server is one of.
     pub pair: Option<Pair>,
@@ -99,7 +100,7 @@ pub struct View {
 /// Physical space of the server, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Space {
-    /// In all; 0: the server does not say.
+    /// All space; 0: the server does not say.
     pub size: f64,
     /// Held by data, metadata and reservations.
     pub used: f64,
@@ -116,18 +117,18 @@ pub struct Pair {
     pub in_sync: bool,
     /// Bytes that the partner has not acknowledged.
     pub lag: f64,
-    /// For how long it has lacked something, in seconds.
+    /// Time for which it has lacked something, in seconds.
     pub behind: f64,
-    /// How much longer than for the server's own log replies waited for it in the last minute, in seconds: on the average, and
-    /// all but one in a hundred.
+    /// Average time for which replies waited for it in the last minute longer than for the server's
+    /// own log, in seconds.
     pub mean: f64,
-    /// See above.
+    /// Time, in seconds, of all replies but one in a hundred.
     pub p99: f64,
     /// Bytes sent to it for each byte that clients wrote in the last minute, if they wrote any.
     pub sent: Option<f64>,
 }
 
-/// What clients of NFSv4 have.
+/// Counts of what clients of NFSv4 have.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Nfs4 {
     /// Clients, those that are silent included.
@@ -144,7 +145,7 @@ pub struct Nfs4 {
     pub recalls: f64,
 }
 
-/// What makes a series: its name and labels.
+/// Name and labels of a series.
 type Series<'a> = (&'a str, Vec<(&'a str, &'a str)>);
 
 fn series(sample: &Sample) -> Series<'_> {
@@ -389,7 +390,7 @@ pub fn between(before: &Look, now: &Look) -> View {
     view
 }
 
-/// What a client is held back by, on which volume: `v: pool bytes`.
+/// Returns the limit that holds a client back, and on which volume: `v: pool bytes`.
 fn held_on(volume: &str, by: Option<&String>) -> String {
     match by {
         Some(by) => format!("{}: {by}", short(volume)),
@@ -397,8 +398,8 @@ fn held_on(volume: &str, by: Option<&String>) -> String {
     }
 }
 
-/// What held each volume's requests back for the longest between two samples, by pool and volume:
-/// the server counts the time, up to the look.
+/// Returns the limit that held each volume's requests back for the longest between two samples, by
+/// pool and volume. The server counts the time, up to the sample.
 fn held_back<'n>(
     now: &'n Look,
     rate: impl Fn(&Sample) -> f64,

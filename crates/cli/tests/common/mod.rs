@@ -11,7 +11,7 @@ pub struct Cli {
     pub command: weir_cli::Command,
 }
 
-/// What a command did.
+/// Outcome of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub exit: u8,
@@ -19,12 +19,13 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs `weir ARGS` with these variables; `answer` is what the user says to questions. No password is there to be read.
+/// Runs `weir ARGS` with these variables; `answer` is what the user says to questions. No password
+/// is there to be read.
 pub fn weir(args: &[&str], environment: &[(&str, &str)], answer: Option<&str>) -> Ran {
     with_password(args, environment, answer, None)
 }
 
-/// The same, with the password that is typed where one is asked for.
+/// Runs `weir ARGS` like [`weir`], with the password that is typed where one is asked for.
 pub fn with_password(
     args: &[&str],
     environment: &[(&str, &str)],

@@ -15,7 +15,8 @@ pub struct Server {
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-/// What a reply may depend on besides method and path: how often the same was asked before.
+/// Answer of the server, which may depend besides method and path on how often the same was asked
+/// before.
 pub type Answer = Box<dyn Fn(&Request, usize) -> Option<(u16, Value)> + Send + Sync>;
 
 impl Server {
