@@ -92,7 +92,7 @@ mod tests {
                 "weir volumes list --server x",
                 "weir volumes list --server x",
             ),
-            // What no command has stays for the parser to refuse.
+            // A flag that no command has stays for the parser to refuse.
             ("weir --nothing volumes list", "weir --nothing volumes list"),
             ("weir --server", "weir --server"),
             ("weir --help", "weir --help"),

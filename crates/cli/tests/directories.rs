@@ -127,7 +127,7 @@ fn a_domain_is_joined_again_where_that_takes_a_password() {
         );
         assert!(of(&[flag], None).is_err(), "{flag}");
     }
-    // Of the user who joined it last.
+    // The password is of the user who joined it last.
     let error = of(&["--password-file=-"], None).unwrap_err();
     assert!(error.contains("nobody says admin's"), "{error}");
     assert!(of(&[], None).unwrap_err().contains("nothing to change"));

@@ -219,7 +219,7 @@ fn update(args: &InstanceUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
     body.set("labels", Session::labels(&current, &args.labels));
     let mask = body.mask()?;
     body.set("name", Some(name.as_str()));
-    // What the server compares so that no change is lost that was made in between.
+    // The server compares the etag, so that no change is lost that was made in between.
     body.set("etag", current.get("etag").cloned());
     s.change(Change {
         method: Method::Patch,

@@ -197,7 +197,7 @@ impl<'a> Scanner<'a> {
                 ("align", Some("left")) => column.align = Align::Left,
                 ("align", Some("center")) => column.align = Align::Center,
                 ("align", Some("right")) => column.align = Align::Right,
-                // How a terminal too narrow is dealt with; lines are never cut here.
+                // These attributes are for terminals that are too narrow; lines are never cut here.
                 ("wrap" | "no-wrap" | "width", _) => {}
                 _ => return Err(self.wrong(&format!("Unknown key attribute [{name}]"))),
             }

@@ -99,7 +99,7 @@ fn size(need: &Need, tier: &Tier, prices: &Prices) -> Result<Size, String> {
             (Some(0 | 1), None) => 0,
             _ => continue,
         };
-        // What counts in whole steps is sold in whole steps.
+        // Capacity that counts in whole steps is sold in whole steps.
         let step = band.per_gb.unwrap_or(tier.step_gb).max(1);
         let round = |gb: u64| gb.div_ceil(step).saturating_mul(step);
         let gb = round(least.max(band.from_gb).max(by_limits));

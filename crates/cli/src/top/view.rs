@@ -409,7 +409,7 @@ fn held_back<'n>(
     let mut times: HashMap<(&str, &str), BTreeMap<String, f64>> = HashMap::new();
     for s in &now.samples {
         if s.name == "weir_limit_bound_seconds_total" && rate(s) > 0.0 {
-            // Of both directions together.
+            // Both directions are counted together.
             *times
                 .entry(place(s))
                 .or_default()
