@@ -56,7 +56,7 @@ impl File {
         Ok(file)
     }
 
-    /// A setting of the file.
+    /// Returns a setting of the file.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
@@ -111,7 +111,7 @@ fn known(name: &str) -> Result<(), String> {
     ))
 }
 
-/// A setting: the flag, or the environment's, or the file's, or the default.
+/// Returns a setting: the flag, or the environment's, or the file's, or the default.
 pub fn setting(
     name: &str,
     flag: Option<&str>,

@@ -11,7 +11,7 @@ use clap::{Args as _, Command};
 
 use crate::args::Common;
 
-/// The arguments with early flags behind the command.
+/// Returns the arguments with early flags behind the command.
 pub fn put_behind(given: Vec<OsString>, whole: &Command) -> Vec<OsString> {
     let flags = Common::augment_args(Command::new("flags"));
     let mut command = whole;

@@ -34,7 +34,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 
 impl Error {
-    /// The lines to print for a command such as `volumes.create`.
+    /// Returns the lines to print for a command such as `volumes.create`.
     pub fn lines(&self, command: &str) -> String {
         match self {
             Self::Api {
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// The error in a response of ONTAP's interface.
+    /// Returns the error in a response of ONTAP's interface.
     pub fn from_ontap(error: &Value, http: u16) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str);
         let code = text("code").map_or_else(String::new, |code| format!(" (ONTAP code {code})"));
@@ -88,8 +88,8 @@ impl Error {
         }
     }
 
-    /// The error in a response's body or in an operation. Codes of operations are the canonical
-    /// ones; those of responses are HTTP's, with the canonical one's name beside them.
+    /// Returns the error in a response's body or in an operation. Codes of operations are the
+    /// canonical ones; those of responses are HTTP's, with the canonical one's name beside them.
     pub fn from_body(error: &Value, http: Option<u16>) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
         let code = error.get("code").and_then(Value::as_i64);
@@ -107,7 +107,7 @@ impl Error {
     }
 }
 
-/// The names of the canonical codes (`google.rpc.Code`).
+/// Returns the names of the canonical codes (`google.rpc.Code`).
 fn canonical(code: i64) -> &'static str {
     match code {
         1 => "CANCELLED",

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A file may name further files, this deep.
 const DEPTH: usize = 8;
 
-/// The arguments with every `--flags-file` replaced by what is in it.
+/// Returns the arguments with every `--flags-file` replaced by what is in it.
 ///
 /// # Errors
 /// A file that cannot be read or is no such file.

@@ -72,7 +72,7 @@ impl Client {
         })
     }
 
-    /// The address of a resource.
+    /// Returns the address of a resource.
     pub fn uri(&self, name: &str) -> String {
         format!("{}/v1/{}", self.base, encode(name))
     }
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// The address of the server.
+    /// Returns the address of the server.
     pub fn address(&self) -> &str {
         &self.base
     }
@@ -167,7 +167,7 @@ impl Client {
             .map_err(|_| Error::Unreachable(format!("{} is no server of Weir's API", self.base)))
     }
 
-    /// The body of a path that is not JSON, such as `/metrics`.
+    /// Returns the body of a path that is not JSON, such as `/metrics`.
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.

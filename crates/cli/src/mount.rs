@@ -40,7 +40,7 @@ const NFS4: Version = Version {
     ),
 };
 
-/// The lines for a volume as the API describes it; none if it has nothing to mount.
+/// Returns the lines for a volume as the API describes it; none if it has nothing to mount.
 pub fn help(volume: &Value) -> Option<String> {
     let options = volume.get("mountOptions")?.as_array()?;
     let share = volume.get("shareName").map(text).unwrap_or_default();

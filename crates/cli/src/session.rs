@@ -103,7 +103,7 @@ impl<'s, 'io> Session<'s, 'io> {
         self.client.clone()
     }
 
-    /// The body of a path that is not a resource.
+    /// Returns the body of a path that is not a resource.
     ///
     /// # Errors
     /// See [`Client::text`], which makes the request.
@@ -111,7 +111,7 @@ impl<'s, 'io> Session<'s, 'io> {
         self.client.text(path)
     }
 
-    /// The full name of a resource in the location.
+    /// Returns the full name of a resource in the location.
     ///
     /// # Errors
     /// A full name of something else.
@@ -129,23 +129,23 @@ impl<'s, 'io> Session<'s, 'io> {
         Ok(format!("{}/{collection}/{name}", self.parent()))
     }
 
-    /// The location's full name.
+    /// Returns the location's full name.
     pub fn parent(&self) -> String {
         format!("projects/{}/locations/{}", self.project, self.location)
     }
 
-    /// The full name of the location to list in: all, if none is given.
+    /// Returns the full name of the location to list in: all, if none is given.
     pub fn listed(&self, at: &At) -> String {
         let location = at.location.as_deref().unwrap_or("-");
         format!("projects/{}/locations/{location}", self.project)
     }
 
-    /// The project's full name.
+    /// Returns the project's full name.
     pub fn project(&self) -> String {
         format!("projects/{}", self.project)
     }
 
-    /// The user's format, or the command's.
+    /// Returns the user's format, or the command's.
     fn format(&self, default: &Format) -> Result<Format, Error> {
         match &self.format {
             Some(text) => Ok(format::parse(text)?.over(Some(default))),
@@ -172,7 +172,7 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
-    /// The password of a user.
+    /// Returns the password of a user.
     ///
     /// # Errors
     /// It cannot be read.
@@ -506,7 +506,7 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
-    /// A line that the user types, or that is piped in.
+    /// Returns a line that the user types, or that is piped in.
     ///
     /// # Errors
     /// The streams cannot be written or read.
@@ -525,7 +525,7 @@ impl<'s, 'io> Session<'s, 'io> {
         Ok(line)
     }
 
-    /// The labels of a resource after changes; none where there are no changes.
+    /// Returns the labels of a resource after changes; none where there are no changes.
     pub fn labels(resource: &Value, changes: &LabelChanges) -> Option<Value> {
         let none = changes.update_labels.is_none()
             && changes.remove_labels.is_none()

@@ -99,7 +99,7 @@ pub fn capacity(text: &str) -> Result<Capacity, String> {
 /// GiB of the largest capacity, which is counted in bytes with 63 bits.
 const MOST_GIB: &str = "8589934591";
 
-/// A capacity: GiB without a unit.
+/// Returns a capacity: GiB without a unit.
 ///
 /// # Errors
 /// The text is no size, or no whole number of GiB from 1.
@@ -120,7 +120,7 @@ pub fn gib(text: &str) -> Result<Gib, String> {
     Ok(Gib(bytes >> 30))
 }
 
-/// A throughput: MiB/s without a unit; `MiB/s` and `GiB/s` are understood.
+/// Returns a throughput: MiB/s without a unit; `MiB/s` and `GiB/s` are understood.
 ///
 /// # Errors
 /// The text is no throughput, or no whole number of MiB/s from 1.
@@ -140,7 +140,7 @@ pub fn mibps(text: &str) -> Result<Mibps, String> {
     Ok(Mibps(bytes >> 20))
 }
 
-/// A boolean, in the spellings that gcloud takes.
+/// Returns a boolean, in the spellings that gcloud takes.
 ///
 /// # Errors
 /// The text is none of these spellings.
@@ -155,7 +155,7 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The name of an enumeration's value on the wire: `basic-hdd` is `BASIC_HDD`.
+/// Returns the name of an enumeration's value on the wire: `basic-hdd` is `BASIC_HDD`.
 ///
 /// # Errors
 /// The text cannot be such a name.
@@ -167,7 +167,7 @@ pub fn enumerator(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// A protocol of a volume.
+/// Returns a protocol of a volume.
 ///
 /// # Errors
 /// One that there is not.
@@ -182,7 +182,7 @@ fn protocol(text: &str) -> Result<String, String> {
     }
 }
 
-/// A list of protocols, separated by commas.
+/// Returns a list of protocols, separated by commas.
 ///
 /// # Errors
 /// Another protocol; see [`protocol`].
@@ -195,7 +195,7 @@ pub fn protocols(text: &str) -> Result<List, String> {
         .map(List)
 }
 
-/// A list of enumerators, separated by commas.
+/// Returns a list of enumerators, separated by commas.
 ///
 /// # Errors
 /// See [`enumerator`]; also a list without items.
@@ -218,7 +218,7 @@ fn split(text: &str) -> Vec<&str> {
     body.split(delimiter).collect()
 }
 
-/// A duration: a number and s, m, h or d.
+/// Returns a duration: a number and s, m, h or d.
 ///
 /// # Errors
 /// Anything else, and nothing at all.
@@ -241,7 +241,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A list of at least one item; blank items are dropped.
+/// Returns a list of at least one item; blank items are dropped.
 ///
 /// # Errors
 /// The list has no items.
@@ -257,7 +257,7 @@ pub fn list(text: &str) -> Result<List, String> {
     Ok(List(items))
 }
 
-/// A dictionary with any keys.
+/// Returns a dictionary with any keys.
 ///
 /// # Errors
 /// An item without a key.
@@ -324,7 +324,7 @@ impl Dict {
         }
     }
 
-    /// The text behind a key.
+    /// Returns the text behind a key.
     pub fn text(&self, key: &str) -> Option<String> {
         match self.0.get(key)? {
             Value::String(text) => Some(text.clone()),
@@ -332,7 +332,7 @@ impl Dict {
         }
     }
 
-    /// The text behind a key that must be there.
+    /// Returns the text behind a key that must be there.
     ///
     /// # Errors
     /// The key is not there.
@@ -341,7 +341,7 @@ impl Dict {
             .ok_or_else(|| format!("Key [{key}] required in dict arg but not provided"))
     }
 
-    /// The whole number behind a key. gcloud takes `7.0` as well.
+    /// Returns the whole number behind a key. gcloud takes `7.0` as well.
     ///
     /// # Errors
     /// The value is not a whole number.
@@ -356,7 +356,7 @@ impl Dict {
             .map_err(|_| format!("the value of {key} is a whole number; received: {text}"))
     }
 
-    /// The boolean behind a key.
+    /// Returns the boolean behind a key.
     ///
     /// # Errors
     /// The text is none; see [`boolean`].

@@ -100,7 +100,7 @@ pub struct DirectoryUpdate {
 }
 
 impl ActiveDirectories {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",

@@ -248,7 +248,7 @@ fn performance(text: &str) -> Result<Dict, String> {
 }
 
 impl Filestore {
-    /// The command's last words.
+    /// Returns the command's last words.
     pub fn verb(&self) -> String {
         match self {
             Self::Instances { command } => {

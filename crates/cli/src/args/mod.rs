@@ -265,7 +265,7 @@ pub struct LabelChanges {
 }
 
 impl Command {
-    /// The words of the command, joined with dots.
+    /// Returns the words of the command, joined with dots.
     pub fn path(&self) -> String {
         match self {
             Self::StoragePools { command } => format!("storage-pools.{}", command.verb()),

@@ -608,7 +608,7 @@ pub struct LocationNamed {
 }
 
 impl StoragePools {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
@@ -623,7 +623,7 @@ impl StoragePools {
 }
 
 impl Volumes {
-    /// The command's last words.
+    /// Returns the command's last words.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
@@ -651,7 +651,7 @@ impl Volumes {
 }
 
 impl Operations {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::List(_) => "list",
@@ -664,7 +664,7 @@ impl Operations {
 }
 
 impl Locations {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::List(_) => "list",

@@ -128,7 +128,7 @@ pub struct PeerNamed {
 }
 
 impl Peers {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",

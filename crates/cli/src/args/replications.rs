@@ -137,7 +137,7 @@ pub struct EstablishPeering {
 }
 
 impl Replications {
-    /// The command's last words.
+    /// Returns the command's last words.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "replications.create",

@@ -121,7 +121,7 @@ pub enum Config {
 }
 
 impl Tokens {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
@@ -132,7 +132,7 @@ impl Tokens {
 }
 
 impl Config {
-    /// The command's last word.
+    /// Returns the command's last word.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Set { .. } => "set",

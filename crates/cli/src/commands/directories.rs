@@ -93,8 +93,8 @@ fn fields(args: &DirectoryFields, body: &mut Body) {
     body.set("description", args.description.as_deref());
 }
 
-/// The password of a user of the domain: a file's contents without the end of their line, or what
-/// is typed or piped.
+/// Returns the password of a user of the domain: a file's contents without the end of their line,
+/// or what is typed or piped.
 fn password(s: &mut Session<'_, '_>, file: &str, user: &str) -> Result<String, Error> {
     let password = match file {
         "-" => s.secret(user)?,

@@ -74,14 +74,14 @@ fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) ->
     }
 }
 
-/// The location of an instance, by whichever of its flags.
+/// Returns the location of an instance, by whichever of its flags.
 fn place(of: &OfInstance, at: &At) -> At {
     At {
         location: of.instance_location.clone().or_else(|| at.location.clone()),
     }
 }
 
-/// The full name of an instance whose snapshots are meant.
+/// Returns the full name of an instance whose snapshots are meant.
 fn of_instance(s: &Session<'_, '_>, of: &OfInstance) -> Result<String, Error> {
     let instance = of.instance.as_ref().ok_or_else(|| {
         Error::Usage(

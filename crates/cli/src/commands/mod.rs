@@ -95,7 +95,7 @@ impl Tables {
     }
 }
 
-/// A format of the program's own.
+/// Returns a format of the program's own.
 fn own(text: &str) -> Result<Format, Error> {
     Ok(format::parse(text)?)
 }
@@ -152,7 +152,7 @@ impl Body {
         self.set(name, value.map(|v| v.to_string()));
     }
 
-    /// The fields, comma-separated: the mask of a change.
+    /// Returns the fields, comma-separated: the mask of a change.
     fn mask(&self) -> Result<String, Error> {
         if self.0.is_empty() {
             return Err(Error::Usage(
@@ -163,7 +163,7 @@ impl Body {
     }
 }
 
-/// The last part of a full name.
+/// Returns the last part of a full name.
 fn last(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }

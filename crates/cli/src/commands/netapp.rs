@@ -115,7 +115,7 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     create(s, &name, "storagePoolId", body, args.wait, "storage pool")
 }
 
-/// The full name of an Active Directory; empty: none.
+/// Returns the full name of an Active Directory; empty: none.
 fn directory(s: &Session<'_, '_>, name: Option<&str>) -> Result<Option<String>, Error> {
     match name {
         Some(name) if !name.is_empty() => s.name("activeDirectories", name).map(Some),
@@ -455,7 +455,7 @@ fn fields(args: &VolumeFields, body: &mut Body) -> Result<(), Error> {
     Ok(())
 }
 
-/// A rule of an export policy.
+/// Returns a rule of an export policy.
 fn rule(rule: &Dict) -> Result<Value, String> {
     let mut out = Body::default();
     for (key, field) in crate::args::RULE_KEYS {
@@ -501,7 +501,7 @@ fn schedules(args: &Schedules) -> Result<Option<Value>, String> {
     Ok(Some(Value::Object(policy.0)))
 }
 
-/// The full name of a volume.
+/// Returns the full name of a volume.
 pub(super) fn of_volume(
     s: &Session<'_, '_>,
     volume: Option<&String>,
@@ -515,7 +515,7 @@ pub(super) fn of_volume(
     s.name("volumes", volume)
 }
 
-/// The full name of something in a volume.
+/// Returns the full name of something in a volume.
 pub(super) fn in_volume(
     s: &Session<'_, '_>,
     volume: Option<&String>,
@@ -594,8 +594,8 @@ fn snapshots(
     }
 }
 
-/// The field of a request that has a file's path, and its value: text, or base64 of what is no
-/// text.
+/// Returns the field of a request that has a file's path, and its value: text, or base64 of what is
+/// no text.
 fn path_field(file: &FileNamed) -> (&'static str, String) {
     use base64::Engine as _;
     use std::os::unix::ffi::OsStrExt as _;

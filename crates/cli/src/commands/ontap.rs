@@ -175,7 +175,7 @@ struct Words {
 }
 
 impl Words {
-    /// The values that a `show` has at the node; none if it does not reply.
+    /// Returns the values that a `show` has at the node; none if it does not reply.
     fn values(&self, live: Live) -> Vec<String> {
         let path = format!("private/cli/{}", live.command.join("/"));
         let query = [("fields", live.fields.join(","))];

@@ -41,7 +41,7 @@ pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Res
     }
 }
 
-/// The destination of a command that starts a transfer.
+/// Returns the destination of a command that starts a transfer.
 fn destination(line: &str) -> Result<String, Error> {
     let parsed = weir_ontap::grammar::parse(line, weir_ontap::commands::COMMANDS)
         .map_err(|message| Error::Refused(weir_ontap::commands::error(&message)))?;
@@ -133,7 +133,7 @@ fn show(bar: &ProgressBar, now: &Value) {
     bar.set_message(message(now));
 }
 
-/// `61.14MB of 524.9MB, 2.00MB/s (incoming limit), 0:3:51 left`
+/// Returns `61.14MB of 524.9MB, 2.00MB/s (incoming limit), 0:3:51 left`
 fn message(now: &Value) -> String {
     let mut out = size(number(now, "bytes_transferred"));
     let total = number(now, "total_bytes");

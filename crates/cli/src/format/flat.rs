@@ -98,7 +98,7 @@ pub fn flattened(resource: &Value) -> String {
     found.iter().map(line).collect()
 }
 
-/// An indented line for each field, or for each column of a projection.
+/// Returns an indented line for each field, or for each column of a projection.
 pub fn list(format: &Format, resources: &[Value]) -> String {
     let mut out = String::new();
     for resource in resources {

@@ -26,7 +26,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The value in a resource; null where there is none.
+    /// Returns the value in a resource; null where there is none.
     pub fn get(&self, resource: &Value) -> Value {
         let found = find(resource, &self.path).unwrap_or(Value::Null);
         self.transforms
@@ -39,7 +39,7 @@ impl Key {
         find(resource, &self.path).is_some_and(|v| !v.is_null())
     }
 
-    /// The last name of the path.
+    /// Returns the last name of the path.
     pub fn last(&self) -> Option<&str> {
         self.path.iter().rev().find_map(|step| match step {
             Step::Name(name) => Some(name.as_str()),
@@ -47,7 +47,7 @@ impl Key {
         })
     }
 
-    /// The path as it is written.
+    /// Returns the path as it is written.
     pub fn written(&self) -> String {
         let mut out = String::new();
         for step in &self.path {
@@ -74,7 +74,7 @@ impl Key {
     }
 }
 
-/// The field of a name, which may also be written in snake case.
+/// Returns the field of a name, which may also be written in snake case.
 fn field<'a>(map: &'a Map<String, Value>, name: &str) -> Option<(&'a String, &'a Value)> {
     map.get_key_value(name).or_else(|| {
         let mut camel = String::new();

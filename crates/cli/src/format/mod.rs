@@ -171,7 +171,7 @@ impl Format {
         }
     }
 
-    /// The rows in the order that the columns ask for.
+    /// Returns the rows in the order that the columns ask for.
     fn rows<'a>(&self, resources: &'a [Value], ordered: bool) -> Result<Vec<&'a Value>, String> {
         if self.columns.is_empty() {
             return Err(needs_projection("table"));
@@ -193,7 +193,7 @@ impl Format {
         Ok(rows)
     }
 
-    /// The part of a resource that a JSON or YAML projection keeps, in its place.
+    /// Returns the part of a resource that a JSON or YAML projection keeps, in its place.
     fn project(&self, resource: &Value) -> Value {
         if self.columns.is_empty() {
             return resource.clone();
@@ -221,7 +221,7 @@ fn json(value: &Value) -> String {
     text
 }
 
-/// A number, or the number that a string is: int64 values travel as strings.
+/// Returns a number, or the number that a string is: int64 values travel as strings.
 pub fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(n) => n.as_f64(),
@@ -232,7 +232,7 @@ pub fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The order of two values: absent ones first, numbers by size, the rest by their text.
+/// Returns the order of two values: absent ones first, numbers by size, the rest by their text.
 pub fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Null, Value::Null) => Ordering::Equal,
@@ -245,7 +245,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// A value as a cell shows it: as Python would, because gcloud does.
+/// Returns a value as a cell shows it: as Python would, because gcloud does.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -254,7 +254,7 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// A value as Python's `repr` writes it.
+/// Returns a value as Python's `repr` writes it.
 fn python(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -298,7 +298,7 @@ fn python(value: &Value) -> String {
     }
 }
 
-/// A list or dictionary as one cell of `csv` or `value`: items joined with `delimiter`.
+/// Returns a list or dictionary as one cell of `csv` or `value`: items joined with `delimiter`.
 fn joined(value: &Value, delimiter: &str) -> String {
     match value {
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(delimiter),

@@ -20,17 +20,17 @@ pub struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// At the start of `text`.
+    /// Creates a scanner at the start of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The text that was not taken yet.
+    /// Returns the text that was not taken yet.
     pub fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or("")
     }
 
-    /// The next character, which is not taken.
+    /// Returns the next character, which is not taken.
     pub fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
@@ -67,7 +67,7 @@ impl<'a> Scanner<'a> {
         self.text.get(start..self.at).unwrap_or("")
     }
 
-    /// A message that shows where it went wrong, as gcloud shows it.
+    /// Returns a message that shows where it went wrong, as gcloud shows it.
     pub fn wrong(&self, what: &str) -> String {
         let before = self.text.get(..self.at).unwrap_or("").trim_end();
         match self.rest().trim_start() {
@@ -96,7 +96,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A value up to one of `ends`, or a quoted one.
+    /// Returns a value up to one of `ends`, or a quoted one.
     ///
     /// # Errors
     /// See [`Scanner::quoted`].
@@ -146,7 +146,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The arguments of a transform, the opening parenthesis being behind.
+    /// Returns the arguments of a transform, the opening parenthesis being behind.
     fn call(&mut self, name: &str) -> Result<Transform, String> {
         let mut positional = Vec::new();
         let mut named = Vec::new();

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{Align, Column, Format, text};
 
-/// `serviceLevel` is headed `SERVICE_LEVEL`.
+/// Returns the heading of a column: of `serviceLevel` it is `SERVICE_LEVEL`.
 pub fn heading(column: &Column) -> String {
     if let Some(label) = &column.label {
         return label.clone();
@@ -45,7 +45,7 @@ fn pad(cell: &str, width: usize, align: Align) -> String {
     format!("{}{cell}{}", " ".repeat(left), " ".repeat(space - left))
 }
 
-/// The rows as an aligned table; empty without rows.
+/// Returns the rows as an aligned table; empty without rows.
 pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
     if rows.is_empty() {
         return Ok(String::new());

@@ -48,7 +48,8 @@ fn unit(letters: &str) -> Option<f64> {
 }
 
 impl Transform {
-    /// The transform of a name; none where there is no such one or its arguments are not its.
+    /// Returns the transform of a name; none where there is no such one or its arguments are not
+    /// its.
     pub fn named(
         name: &str,
         positional: Vec<String>,
@@ -89,7 +90,7 @@ impl Transform {
         })
     }
 
-    /// The value that it makes of one found in `resource`.
+    /// Returns the value that it makes of one found in `resource`.
     pub fn apply(&self, value: Value, resource: &Value) -> Value {
         match self {
             Self::Basename => Value::from(text(&value).rsplit('/').next().unwrap_or("")),
@@ -176,7 +177,7 @@ fn short(amount: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// `2H2M9S`; empty below a second. Seconds are rounded.
+/// Returns `2H2M9S`; empty below a second. Seconds are rounded.
 fn lasted(duration: SignedDuration) -> String {
     let mut seconds = duration.as_secs();
     if duration.subsec_millis() >= 500 {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// A value as a document without its `---`.
+/// Returns a value as a document without its `---`.
 pub fn document(value: &Value) -> String {
     let mut out = String::new();
     write(value, 0, &mut out);
@@ -96,7 +96,7 @@ fn is_block(text: &str) -> bool {
         && !text.lines().any(odd)
 }
 
-/// A string on one line.
+/// Returns a string on one line.
 fn scalar(text: &str) -> String {
     if text.chars().any(char::is_control) {
         // JSON's strings are YAML's in double quotes.
@@ -175,7 +175,7 @@ fn is_float(text: &str) -> bool {
         && text.replace('_', "").parse::<f64>().is_ok()
 }
 
-/// `12:30:00`: minutes and seconds below 60.
+/// Returns true for a number such as `12:30:00`, with minutes and seconds below 60.
 fn is_sexagesimal(text: &str) -> bool {
     let mut parts = text.split(':');
     let first = parts.next().unwrap_or("");
@@ -188,7 +188,7 @@ fn is_sexagesimal(text: &str) -> bool {
             .all(|t| number(t) && t.len() <= 2 && t.parse::<u8>().is_ok_and(|n| n < 60))
 }
 
-/// `2026-11-21`, and with a time behind it.
+/// Returns true for a date such as `2026-11-21`, also with a time behind it.
 fn is_date(text: &str) -> bool {
     let mut parts = text.splitn(3, '-');
     let number = |t: Option<&str>, len: &[usize]| {

@@ -103,7 +103,7 @@ fn need(fields: &Dict) -> Result<Need, String> {
     })
 }
 
-/// The volumes of the command line and of a file.
+/// Returns the volumes of the command line and of a file.
 pub fn needs(given: &[Dict], file: Option<&Path>) -> Result<Vec<Need>, String> {
     let mut all: Vec<Dict> = given.to_vec();
     if let Some(path) = file {
@@ -217,7 +217,7 @@ pub struct Prices {
     pub per_1000_iops: BTreeMap<String, f64>,
 }
 
-/// The prices of a file.
+/// Returns the prices of a file.
 pub fn prices(file: Option<&Path>) -> Result<Prices, String> {
     let Some(path) = file else {
         return Ok(Prices::default());

@@ -87,7 +87,7 @@ pub struct Figures {
     pub write_bps: u64,
 }
 
-/// The built-in table with an operator's file over it.
+/// Returns the built-in table with an operator's file over it.
 pub fn table(own: Option<&Path>) -> Result<Table, String> {
     let mut table: Table =
         toml::from_str(BUILT_IN).map_err(|error| format!("levels: {}", error.message()))?;

@@ -18,13 +18,13 @@ impl Qos {
     }
 }
 
-/// `40`, `1.5`: at most two digits behind the point.
+/// Returns `40`, `1.5`: at most two digits behind the point.
 fn short(amount: f64) -> String {
     let text = format!("{amount:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// An amount with commas between thousands.
+/// Returns an amount with commas between thousands.
 fn grouped(amount: f64) -> String {
     let text = short(amount);
     let (whole, rest) = match text.find('.') {
@@ -45,7 +45,7 @@ fn tib(gib: u64) -> f64 {
     gib as f64 / 1024.0
 }
 
-/// A number as data: whole where it is whole.
+/// Returns a number as data: whole where it is whole.
 fn figure(amount: f64) -> Value {
     let rounded = (amount * 1e6).round() / 1e6;
     if rounded.fract() == 0.0 && rounded.abs() < 9e15 {
@@ -101,7 +101,7 @@ fn layout_data(layout: &Layout, plan: &Plan) -> Value {
     })
 }
 
-/// The cheapest layout of a kind, by what the plan compares.
+/// Returns the cheapest layout of a kind, by what the plan compares.
 fn cheapest_of(plan: &Plan, qos: Qos, priced: bool) -> Option<&Layout> {
     let weight = |l: &&Layout| {
         if priced {
@@ -179,7 +179,7 @@ fn data(plan: &Plan, instances: &[Instance], prices: &Prices) -> Value {
     out
 }
 
-/// The plan in a format, or in words.
+/// Returns the plan in a format, or in words.
 pub fn print(
     plan: &Plan,
     instances: &[Instance],
@@ -299,7 +299,7 @@ fn words(data: &Value, plan: &Plan, prices: &Prices) -> Result<String, String> {
     Ok(out)
 }
 
-/// A word of a shell's command line.
+/// Returns a word of a shell's command line.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -309,7 +309,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The commands that make the cheapest layout.
+/// Returns the commands that make the cheapest layout.
 pub fn script(plan: &Plan) -> Result<String, String> {
     let best = plan.layouts.get(plan.cheapest).ok_or("there is no plan")?;
     let mut out = String::from("#!/bin/sh\nset -e\n");

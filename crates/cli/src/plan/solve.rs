@@ -85,7 +85,7 @@ fn gib_for(mibps: f64, rate: f64) -> u64 {
     (mibps * 1024.0 / rate - 1e-6).ceil().max(0.0) as u64
 }
 
-/// A volume with what a level's caps make of it.
+/// Returns a volume with what a level's caps make of it.
 fn placed(need: &Need, level: &Level, gib: u64, caps: &mut Vec<String>) -> Result<Placed, String> {
     let name = &need.name;
     let gib = gib.max(level.volume_gib.min);
@@ -143,7 +143,7 @@ fn placed(need: &Need, level: &Level, gib: u64, caps: &mut Vec<String>) -> Resul
     Ok(placed)
 }
 
-/// The capacity of a pool that holds `gib` and does `mibps`.
+/// Returns the capacity of a pool that holds `gib` and does `mibps`.
 fn pool_gib(level: &Level, qos: Qos, gib: u64, mibps: f64) -> u64 {
     let fast = match (qos, level.mibps_per_tib) {
         (Qos::Manual | Qos::Shared, Some(rate)) => gib_for(mibps, rate),
@@ -282,7 +282,7 @@ fn weight(layout: &Layout, priced: bool) -> f64 {
     }
 }
 
-/// The layouts for some volumes.
+/// Returns the layouts for some volumes.
 pub fn plan(needs: &[Need], levels: &[Level], prices: &Prices) -> Result<Plan, String> {
     let priced = !prices.per_tib.is_empty();
     let all: Vec<&Need> = needs.iter().collect();
@@ -356,7 +356,7 @@ fn mixed_auto(
     better(join(&groups, levels, Qos::Auto, prices)?, single)
 }
 
-/// The best split between two levels with manual QoS; none if one level is as cheap.
+/// Returns the best split between two levels with manual QoS; none if one level is as cheap.
 fn mixed_manual(
     needs: &[&Need],
     levels: &[&Level],
@@ -412,7 +412,7 @@ fn join(groups: &[Vec<&Need>], levels: &[&Level], qos: Qos, prices: &Prices) -> 
     Some(layout(&names, qos, all, caps, prices))
 }
 
-/// A mixed layout that is cheaper than every one of the same kind with a single level.
+/// Returns a mixed layout that is cheaper than every one of the same kind with a single level.
 fn better(mixed: Layout, single: &[Layout]) -> Option<Layout> {
     let cost = mixed.cost?;
     let same = single.iter().filter(|l| l.qos == mixed.qos);
@@ -420,7 +420,7 @@ fn better(mixed: Layout, single: &[Layout]) -> Option<Layout> {
     (cheaper && mixed.levels.contains('+')).then_some(mixed)
 }
 
-/// The optimum of the linear program: at each of its vertices one or two levels are bought.
+/// Returns the optimum of the linear program: at each of its vertices one or two levels are bought.
 fn bound(needs: &[Need], levels: &[&Level], prices: &Prices, priced: bool) -> Option<f64> {
     let capacity = needs.iter().map(|n| n.gib as f64).sum::<f64>() / 1024.0;
     let throughput: f64 = needs.iter().map(|n| n.mibps).sum();

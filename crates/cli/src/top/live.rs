@@ -137,7 +137,7 @@ fn frame_of(frame: &mut Frame<'_>, view: &View, screen: &mut Screen, trouble: &s
     }
 }
 
-/// The last line: what keys do, or the filter that is being written.
+/// Returns the last line: what keys do, or the filter that is being written.
 fn keys(screen: &Screen) -> String {
     let filter = &screen.choice.filter;
     match (screen.typing, filter.is_empty()) {
@@ -176,7 +176,7 @@ fn pane(frame: &mut Frame<'_>, area: Rect, pane: Pane, view: &View, screen: &mut
     frame.render_widget(table(pane, shown, area.width).block(block), area);
 }
 
-/// A column's width; the names take what is left.
+/// Returns a column's width; the names take what is left.
 fn width(column: Column, narrow: bool) -> Constraint {
     let (wide, brief) = match column {
         Column::Name => return Constraint::Fill(1),
@@ -228,7 +228,7 @@ fn table<'a>(pane: Pane, rows: &[&Row], across: u16) -> Table<'a> {
     Table::new(drawn.collect::<Vec<_>>(), widths).header(header)
 }
 
-/// The end of a name that is too long: names of one pool differ there.
+/// Returns the end of a name that is too long: names of one pool differ there.
 fn elided(name: &str, width: usize) -> String {
     let long = name.chars().count();
     match long > width {
@@ -239,7 +239,7 @@ fn elided(name: &str, width: usize) -> String {
     }
 }
 
-/// A cell of a column: figures are aligned to the right, words to the left.
+/// Returns a cell of a column: figures are aligned to the right, words to the left.
 fn aligned<'a>(column: Column, text: String) -> Cell<'a> {
     let line = Line::from(text);
     Cell::from(match column.is_figure() {

@@ -113,7 +113,7 @@ const NARROW: &[Column] = &[
 ];
 
 impl Column {
-    /// Its header, in a table of clients too, whose bytes are not counted by direction.
+    /// Returns its header, in a table of clients too, whose bytes are not counted by direction.
     fn header(self, pane: Pane) -> &'static str {
         match (self, pane) {
             (Column::Name, _) => "NAME",
@@ -131,7 +131,7 @@ impl Column {
         }
     }
 
-    /// A row's cell; `brief` leaves out of a rate what its header says.
+    /// Returns a row's cell; `brief` leaves out of a rate what its header says.
     fn cell(self, row: &Row, pane: Pane, brief: bool) -> String {
         match self {
             Column::Name => row.full_name(),

@@ -14,13 +14,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A label's value, empty without it.
+    /// Returns a label's value, empty without it.
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
 }
 
-/// The samples of a page; lines that are none are passed over.
+/// Returns the samples of a page; lines that are none are passed over.
 pub fn parse(page: &str) -> Vec<Sample> {
     page.lines()
         .filter(|line| !line.starts_with('#'))

@@ -24,7 +24,7 @@ impl Pane {
     /// From top to bottom.
     pub const ALL: [Pane; 4] = [Pane::Pools, Pane::Volumes, Pane::Clients, Pane::Operations];
 
-    /// The title on the screen.
+    /// Returns the title on the screen.
     pub fn title(self) -> &'static str {
         match self {
             Pane::Pools => "Pools",
@@ -34,7 +34,7 @@ impl Pane {
         }
     }
 
-    /// Its rows of a view.
+    /// Returns its rows of a view.
     pub fn rows(self, view: &View) -> &[Row] {
         match self {
             Pane::Pools => &view.pools,
@@ -76,7 +76,7 @@ impl Sort {
         }
     }
 
-    /// The word for it in a table's title.
+    /// Returns the word for it in a table's title.
     pub fn word(self) -> &'static str {
         match self {
             Sort::Rate => "rate",
@@ -100,7 +100,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The rows that are shown, in order.
+    /// Returns the rows that are shown, in order.
     pub fn rows<'v>(&self, rows: &'v [Row]) -> Vec<&'v Row> {
         let mut shown: Vec<&Row> = rows
             .iter()
@@ -146,7 +146,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// All of a view.
+    /// Creates the screen of a whole view.
     pub fn new(choice: Choice) -> Screen {
         Screen {
             choice,
@@ -158,8 +158,8 @@ impl Screen {
         }
     }
 
-    /// The first row that a table shows, where it has room for `room` of `rows`: never so far down
-    /// that room is left.
+    /// Returns the first row that a table shows, where it has room for `room` of `rows`: never so
+    /// far down that room is left.
     pub fn offset(&mut self, pane: Pane, rows: usize, room: usize) -> usize {
         let [offset, known] = [&mut self.offsets, &mut self.room].map(|all| &mut all[pane.index()]);
         *known = room;

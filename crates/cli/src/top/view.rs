@@ -47,7 +47,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `pool/volume`, or the one of them that is set.
+    /// Returns `pool/volume`, or the one of them that is set.
     pub fn full_name(&self) -> String {
         match (self.pool.as_str(), self.name.as_str()) {
             ("", "") => "(no pool)".to_owned(),
@@ -154,7 +154,7 @@ fn series(sample: &Sample) -> Series<'_> {
 }
 
 impl Look {
-    /// A server's metrics; `at` is used if they have no uptime.
+    /// Creates a server's metrics; `at` is used if they have no uptime.
     pub fn new(samples: Vec<Sample>, at: f64) -> Look {
         let told = samples.iter().find(|s| s.name == "weir_uptime_seconds");
         Look {
@@ -164,12 +164,12 @@ impl Look {
     }
 }
 
-/// The last part of a resource's name: `v` of `projects/p/locations/l/volumes/v`.
+/// Returns the last part of a resource's name: `v` of `projects/p/locations/l/volumes/v`.
 fn short(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// A resource's name without what they all have: `p/l/v`.
+/// Returns a resource's name without what they all have: `p/l/v`.
 fn long(name: &str) -> String {
     match name.split('/').collect::<Vec<_>>().as_slice() {
         ["projects", project, "locations", location, _, id] => format!("{project}/{location}/{id}"),
@@ -429,13 +429,13 @@ fn held_back<'n>(
 /// A latency histogram: operations a second up to so many nanoseconds, cumulative.
 type Buckets = BTreeMap<u64, f64>;
 
-/// The upper bound of a sample's bucket in nanoseconds.
+/// Returns the upper bound of a sample's bucket in nanoseconds.
 fn bound_of(sample: &Sample) -> u64 {
     let bound = sample.label("le").parse().unwrap_or(f64::INFINITY);
     (bound * 1e9).min(u64::MAX as f64) as u64
 }
 
-/// The upper bound, in seconds, of the bucket that holds a quantile.
+/// Returns the upper bound, in seconds, of the bucket that holds a quantile.
 fn quantile(buckets: &Buckets, quantile: f64) -> f64 {
     let all = buckets
         .values()
