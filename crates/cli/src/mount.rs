@@ -82,7 +82,8 @@ pub fn help(volume: &Value) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// SMB's lines are the server's: a user has to be named, and no setting of the kernel matters.
+/// Writes the lines of SMB, which are the server's: a user has to be named, and no setting of the
+/// kernel matters.
 fn smb(out: &mut String, instructions: &str) {
     if !out.is_empty() {
         out.push('\n');

@@ -295,7 +295,7 @@ pub fn dict(text: &str) -> Result<Dict, String> {
     Ok(Dict(map))
 }
 
-/// Labels: `KEY=VALUE,…`.
+/// Reads labels: `KEY=VALUE,…`.
 ///
 /// # Errors
 /// See [`dict`], which parses the text.
@@ -310,7 +310,7 @@ pub fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
 }
 
 impl Dict {
-    /// This, if it has no other keys than `valid`.
+    /// Returns the dictionary, if it has no other keys than `valid`.
     ///
     /// # Errors
     /// It has another key.

@@ -147,7 +147,7 @@ impl Body {
         }
     }
 
-    /// An int64 field, which travels as a string.
+    /// Adds an int64 field, which travels as a string.
     fn int64(&mut self, name: &str, value: Option<impl ToString>) {
         self.set(name, value.map(|v| v.to_string()));
     }

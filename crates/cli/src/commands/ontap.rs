@@ -52,7 +52,7 @@ pub(super) fn asked_for_help(line: &str) -> Option<String> {
     about.or_else(|| line.trim_end().strip_suffix("--help").map(str::to_owned))
 }
 
-/// Help needs no server.
+/// Prints help, which needs no server.
 pub(super) fn show_help(before: &str, io: &mut Io<'_>) -> Result<(), Error> {
     match weir_ontap::help(before) {
         Ok(text) => Ok(io.out.write_all(text.as_bytes())?),

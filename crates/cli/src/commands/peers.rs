@@ -105,7 +105,7 @@ pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Resul
     }
 }
 
-/// Without links, which are for programs.
+/// Returns the record without links, which are for programs.
 fn bare(mut record: Value) -> Value {
     if let Some(fields) = record.as_object_mut() {
         fields.remove("_links");

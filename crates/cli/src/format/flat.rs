@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::table::heading;
 use super::{Format, joined, needs_projection, text};
 
-/// Comma-separated values, quoted where they need it (RFC 4180).
+/// Returns comma-separated values, quoted where they need it (RFC 4180).
 pub fn csv(format: &Format, resources: &[Value]) -> Result<String, String> {
     if format.columns.is_empty() {
         return Err(needs_projection("csv"));
@@ -46,7 +46,7 @@ pub fn csv(format: &Format, resources: &[Value]) -> Result<String, String> {
     Ok(out)
 }
 
-/// Tab-separated values without a heading.
+/// Returns tab-separated values without a heading.
 pub fn values(format: &Format, resources: &[Value]) -> Result<String, String> {
     if format.columns.is_empty() {
         return Err(needs_projection("value"));
@@ -83,7 +83,7 @@ fn leaves(value: &Value, path: &str, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// One `path: value` a line, aligned.
+/// Returns one `path: value` a line, aligned.
 pub fn flattened(resource: &Value) -> String {
     let mut found = Vec::new();
     leaves(resource, "", &mut found);

@@ -85,7 +85,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// One that shows all.
+    /// Creates a format that shows all.
     pub fn plain(kind: Kind) -> Self {
         Self {
             kind,
@@ -214,7 +214,7 @@ fn needs_projection(name: &str) -> String {
     )
 }
 
-/// Indented JSON with a line end.
+/// Returns indented JSON with a line end.
 fn json(value: &Value) -> String {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');

@@ -171,7 +171,7 @@ pub fn size(mut amount: f64) -> String {
     format!("{} PiB", short(amount))
 }
 
-/// One digit after the point, unless it is a zero.
+/// Returns an amount with one digit after the point, unless it is a zero.
 fn short(amount: f64) -> String {
     let text = format!("{amount:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

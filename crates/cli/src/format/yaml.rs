@@ -50,7 +50,7 @@ fn write(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// An item that has lines of its own: the first follows the dash.
+/// Writes an item that has lines of its own: the first follows the dash.
 fn nested(item: &Value, indent: usize, out: &mut String) {
     let mut lines = String::new();
     write(item, indent + 2, &mut lines);

@@ -78,7 +78,7 @@ fn wanted(need: &Need) -> Figures {
     }
 }
 
-/// MB/s of 10⁶ bytes, in which Filestore's limits are printed.
+/// Returns a throughput in MB/s of 10⁶ bytes, in which Filestore's limits are printed.
 pub fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
@@ -144,7 +144,7 @@ fn size(need: &Need, tier: &Tier, prices: &Prices) -> Result<Size, String> {
     })
 }
 
-/// Every volume in every tier.
+/// Returns instances for every volume in every tier.
 pub fn instances(needs: &[Need], tiers: &[Tier], prices: &Prices) -> Vec<Instance> {
     let each = |need: &Need| -> Vec<Instance> {
         let sized = |tier: &Tier| Instance {

@@ -49,7 +49,7 @@ const KEYS: &[&str] = &[
     "write-throughput",
 ];
 
-/// MiB/s of `128`, `5GiB/s`, `500MB/s` (10⁶ bytes) and the like.
+/// Reads a throughput such as `128`, `5GiB/s` or `500MB/s` (10⁶ bytes), in MiB/s.
 pub fn throughput(text: &str) -> Result<f64, String> {
     let wrong = || {
         format!(
@@ -153,7 +153,7 @@ fn rows(text: &str, extension: &str) -> Result<Vec<Dict>, String> {
     items.into_iter().map(fields).collect()
 }
 
-/// Comma-separated values (RFC 4180), the first line naming the fields.
+/// Reads comma-separated values (RFC 4180), the first line naming the fields.
 fn csv(text: &str) -> Result<Vec<Dict>, String> {
     let mut lines: Vec<Vec<String>> = vec![vec![String::new()]];
     let mut quoted = false;

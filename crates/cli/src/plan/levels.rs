@@ -107,7 +107,7 @@ pub fn table(own: Option<&Path>) -> Result<Table, String> {
     Ok(table)
 }
 
-/// Those of some names.
+/// Returns the rows with some names.
 pub fn chosen<T: Clone>(
     all: &[T],
     names: &[String],

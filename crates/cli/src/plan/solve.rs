@@ -80,7 +80,8 @@ pub struct Plan {
     pub bound: Option<f64>,
 }
 
-/// GiB that give `mibps` at `rate` MiB/s for each TiB. A rounding error of the division is no GiB.
+/// Returns the GiB that give `mibps` at `rate` MiB/s for each TiB. A rounding error of the division
+/// is no GiB.
 fn gib_for(mibps: f64, rate: f64) -> u64 {
     (mibps * 1024.0 / rate - 1e-6).ceil().max(0.0) as u64
 }
@@ -333,7 +334,8 @@ pub fn plan(needs: &[Need], levels: &[Level], prices: &Prices) -> Result<Plan, S
     })
 }
 
-/// Every volume in the level that is cheapest for it; none if one level is as cheap.
+/// Returns the layout with every volume in the level that is cheapest for it; none if one level is
+/// as cheap.
 fn mixed_auto(
     needs: &[&Need],
     levels: &[&Level],

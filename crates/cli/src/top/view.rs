@@ -177,7 +177,7 @@ fn long(name: &str) -> String {
     }
 }
 
-/// Names by their last parts, where these are unique.
+/// Shortens names to their last parts, where these are unique.
 fn abridge<'a>(names: impl Iterator<Item = &'a mut String> + 'a) {
     let mut names: Vec<&mut String> = names.collect();
     let mut count: HashMap<String, BTreeSet<String>> = HashMap::new();
