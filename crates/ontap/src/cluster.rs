@@ -1,4 +1,4 @@
-//! What commands read and change: the cluster, its volumes, snapshots and relationships.
+//! Cluster that commands read and change: itself, its volumes, snapshots and relationships.
 
 use crate::storage::{
     Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, Settings, StoragePolicy, Svm,
@@ -11,15 +11,16 @@ pub use weir_relations::model::Offer;
 use weir_relations::model::{Path, Policy, Relationship};
 use weir_relations::schedule::{self, Schedule};
 
-/// Why something was refused, in ONTAP's words where it has some.
+/// Refusal or failure of a command, in ONTAP's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// For programs: the kind of refusal.
+    /// Kind of the refusal, for programs.
     pub reason: Reason,
-    /// For people, one sentence.
+    /// Message for people, one sentence.
     pub message: String,
-    /// The rule that speaks against it, as the control plane names it: `POOL_CAPACITY_EXCEEDED`. Empty where none does.
+    /// The rule that speaks against it, as the control plane names it: `POOL_CAPACITY_EXCEEDED`.
+    /// Empty where none does.
     pub rule: Cow<'static, str>,
 }
 
@@ -33,7 +34,7 @@ impl Failure {
         }
     }
 
-    /// The same, by a rule of the control plane's.
+    /// Returns the failure as one by a rule of the control plane's.
     #[must_use]
     pub fn by(self, rule: impl Into<Cow<'static, str>>) -> Failure {
         Failure {
@@ -73,7 +74,7 @@ pub struct Volume {
     pub location: String,
     /// Its storage pool, which is ONTAP's aggregate: the pool's id.
     pub pool: String,
-    /// Where clients mount it, `/share`; `None` is nowhere.
+    /// Junction path at which clients mount it, `/share`; `None` is nowhere.
     pub junction: Option<String>,
     /// Seconds since 1970, UTC.
     pub created: i64,
@@ -98,10 +99,10 @@ impl Volume {
     }
 }
 
-/// What a command changes.
+/// Change that a command makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Of relationships, their policies, schedules, peers and throttles.
+    /// Change of relationships, their policies, schedules, peers and throttles.
     Relation(Verb),
     /// `snapshot create`, of a volume on this node.
     SnapshotCreate {
@@ -156,14 +157,15 @@ pub enum Change {
         size: u64,
         /// `-type DP`: a destination, which clients do not mount for writing.
         protection: bool,
-        /// The rest. Without an aggregate it is the only one that there is; without a junction a share of its name.
+        /// The rest. Without an aggregate it is the only one that there is; without a junction a
+        /// share of its name.
         settings: Settings,
     },
     /// `volume modify`, `size`, `mount`, `offline`, …
     VolumeModify {
         /// The volume, on this node.
         path: Path,
-        /// What is to change.
+        /// Settings that are to change.
         settings: Settings,
     },
     /// `volume rename`
@@ -173,11 +175,11 @@ pub enum Change {
         /// Its new name.
         to: String,
     },
-    /// Of a policy by its name, or of a machine.
+    /// Change of a policy by its name, or of a machine.
     Policy {
         /// Its machine and name.
         key: PolicyKey,
-        /// What is to change.
+        /// The change.
         change: PolicyChange,
     },
     /// `volume delete`, of one by its path.
@@ -188,9 +190,10 @@ pub enum Change {
         path: Path,
         /// The volume that it is a clone of.
         parent: Path,
-        /// As of when; `None` is now, by a snapshot that is taken for it.
+        /// Snapshot that it is made of; `None` is the volume as it is now, by a snapshot that is
+        /// taken for it.
         snapshot: Option<String>,
-        /// What is to be otherwise than with the parent.
+        /// Settings that are to be otherwise than with the parent.
         settings: Settings,
     },
     /// `volume clone split start`
@@ -217,7 +220,7 @@ pub struct NamedSchedule {
     pub name: String,
     /// The times at which transfers begin.
     pub schedule: Schedule,
-    /// In words, for people.
+    /// Text for people.
     pub about: String,
     /// Ours, as against the user's: cannot be deleted.
     pub system: bool,
@@ -226,16 +229,16 @@ pub struct NamedSchedule {
 /// Another node that relationships may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// What it is called here.
+    /// Its name at this node.
     pub name: String,
     /// `host:port`; `None` where only it connects to us.
     pub address: Option<String>,
     /// SHA-256 of its certificate, hexadecimal.
     pub fingerprint: String,
-    /// Whether it replied when last asked, and with the certificate that it should have; `None` where it was not asked
-    /// yet.
+    /// True if it replied when last asked, and with the certificate that it should have; `None`
+    /// where it was not asked yet.
     pub available: Option<bool>,
-    /// Why it is not.
+    /// Reason why it is not available.
     pub reason: Option<String>,
 }
 
@@ -246,11 +249,12 @@ pub struct Share {
     pub volume: Path,
     /// Its name, found in any case.
     pub name: String,
-    /// Where it leads: the volume's junction.
+    /// Path that it leads to: the volume's junction.
     pub path: String,
     /// ONTAP's names of what it has: `browsable`, `oplocks`, …
     pub properties: Vec<&'static str>,
-    /// Whose permissions decide: the share itself restricts nobody.
+    /// Access that the share gives: it restricts nobody itself, and the volume's permissions
+    /// decide.
     pub acl: &'static str,
 }
 
@@ -280,7 +284,7 @@ pub struct Failover {
     pub node: String,
     /// The other one.
     pub partner: String,
-    /// Whether the partner has everything and may serve.
+    /// True if the partner has everything and may serve.
     pub possible: bool,
     /// The partner is connected.
     pub connected: bool,
@@ -288,20 +292,20 @@ pub struct Failover {
     pub lag: u64,
     /// Number of the last change in its term.
     pub position: u64,
-    /// What the mirror costs.
+    /// Cost of the mirror.
     pub cost: MirrorCost,
-    /// What is in the way, if anything is.
+    /// Obstacle to a failover, if there is one.
     pub trouble: Option<String>,
 }
 
-/// What a mirror has cost in the last minute.
+/// Cost of a mirror in the last minute.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MirrorCost {
     /// Changes whose replies waited for both logs.
     pub changes: u64,
-    /// How much longer than for this node's log they waited for the partner, on the average.
+    /// Average time for which they waited for the partner longer than for this node's log.
     pub mean: Duration,
-    /// The same of all but one in a hundred.
+    /// Time of all but one in a hundred of them.
     pub p99: Duration,
     /// Bytes sent for each byte that clients wrote; `None`: they wrote none.
     pub sent_per_written: Option<f64>,
@@ -312,15 +316,15 @@ pub struct MirrorCost {
 pub struct Job {
     /// Stays, as long as it is listed.
     pub id: u64,
-    /// What is done, in two words: `volume create`.
+    /// Operation in two words: `volume create`.
     pub name: String,
     /// The machine that it is for.
     pub vserver: String,
     /// `Running`, `Success`, `Failure`
     pub state: &'static str,
-    /// What it is done to; and why it failed.
+    /// Object of the operation; and why it failed.
     pub description: String,
-    /// When it began, seconds since 1970, UTC.
+    /// Start, seconds since 1970, UTC.
     pub at: i64,
 }
 
@@ -331,11 +335,11 @@ pub struct Event {
     pub number: u64,
     /// Seconds since 1970, UTC.
     pub at: i64,
-    /// Where it happened.
+    /// Node on which it happened.
     pub node: String,
     /// `NOTICE`, or `ERROR` for what was refused or failed.
     pub severity: &'static str,
-    /// In words.
+    /// Text for people.
     pub text: String,
 }
 
@@ -350,7 +354,7 @@ pub struct Rate {
     pub nanos: u64,
 }
 
-/// What a volume has done in an interval.
+/// Activity of a volume in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Performance {
     /// The volume.
@@ -383,10 +387,10 @@ impl Default for Performance {
     }
 }
 
-/// What is replicated, and what can be done about it.
+/// Cluster of one node: what is replicated, and what can be done about it.
 ///
-/// All of it may block on a disk or on a lock held for a short while, none of it on a transfer: a change that takes time
-/// is queued, and its progress is read from [`Cluster::relationships`].
+/// All of it may block on a disk or on a lock held for a short while, none of it on a transfer. A
+/// change that takes time is queued, and its progress is read from [`Cluster::relationships`].
 pub trait Cluster: Send + Sync {
     /// The cluster's name, the first part of a full path.
     fn name(&self) -> String;
@@ -394,7 +398,8 @@ pub trait Cluster: Send + Sync {
     fn uuid(&self) -> String;
     /// Seconds since 1970, UTC, by the node's clock.
     fn now(&self) -> i64;
-    /// Calls `read` with the rows of relationships, and what is being done to them, as of one moment. `read` must not wait.
+    /// Calls `read` with the rows of relationships, and what is being done to them, as of one
+    /// moment. `read` must not wait.
     fn read(&self, read: &mut dyn FnMut(&Relations, &Manager));
     /// Relationships whose destination is here, in the order of their making; and those that are
     /// [synchronous](Cluster::synchronous).
@@ -404,7 +409,8 @@ pub trait Cluster: Send + Sync {
         all.extend(self.synchronous());
         all
     }
-    /// Volumes that two nodes keep and that a policy says so of, as relationships with the same volume at the partner.
+    /// Volumes that two nodes keep and that a policy says so of, as relationships with the same
+    /// volume at the partner.
     fn synchronous(&self) -> Vec<Relationship> {
         Vec::new()
     }
@@ -429,7 +435,8 @@ pub trait Cluster: Send + Sync {
         self.read(&mut |rows, manager| found = rows.named(uuid).map(|e| manager.shown(e)));
         found.or_else(|| self.synchronous().into_iter().find(|r| r.uuid == uuid))
     }
-    /// Relationships that a volume of this node is an end of; those whose destination is here come first.
+    /// Relationships that a volume of this node is an end of; those whose destination is here come
+    /// first.
     fn replications(&self, volume: &Path) -> Vec<Relationship> {
         let mut all = Vec::new();
         self.read(&mut |rows, manager| all = manager.replications(rows, volume));
@@ -498,9 +505,11 @@ pub trait Cluster: Send + Sync {
     fn peers(&self) -> Vec<Peer>;
     /// SHA-256 of this node's own certificate, hexadecimal: what peers check.
     fn fingerprint(&self) -> String;
-    /// Where this node listens for peers, `host:port`; `None` where it does not.
+    /// Returns the address at which this node listens for peers, `host:port`; `None` where it does
+    /// not.
     fn peer_address(&self) -> Option<String>;
-    /// Offers pairing to another node, once and for a while. `for_relationships`: as long as there are some that wait for it.
+    /// Offers pairing to another node, once and for a while. `for_relationships`: as long as there
+    /// are some that wait for it.
     ///
     /// # Errors
     /// This node has no peers, or has such a one already; the user is no administrator.
@@ -526,7 +535,7 @@ pub trait Cluster: Send + Sync {
     fn failover(&self) -> Option<Failover> {
         None
     }
-    /// Has the partner serve from now on.
+    /// Makes the partner serve from now on.
     ///
     /// # Errors
     /// There is none, or it cannot; the user is no administrator.
@@ -540,11 +549,13 @@ pub trait Cluster: Send + Sync {
     fn shares(&self) -> Vec<Share>;
     /// Sessions over SMB, by number.
     fn smb_sessions(&self) -> Vec<SmbSession>;
-    /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as the relationship's
-    /// [`weir_relations::model::Transfer`] (or, when it has ended already, as its last one).
+    /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as
+    /// the relationship's [`weir_replica::model::Transfer`] (or, when it has ended already, as its
+    /// last one).
     fn change(&self, change: Change) -> Result<(), Failure>;
 }
 
-/// The cluster as one user sees it: changes made through it are recorded in the audit log under that user's name.
+/// The cluster as one user sees it: changes made through it are recorded in the audit log under
+/// that user's name.
 pub type Clusters<User> =
     std::sync::Arc<dyn Fn(&User) -> std::sync::Arc<dyn Cluster> + Send + Sync>;

@@ -7,9 +7,10 @@ use crate::words;
 pub struct Parameter {
     /// Its name, without the dash.
     pub name: &'static str,
-    /// What its value is, for messages and help: `text`, `throttle`, …; empty for a switch that takes none.
+    /// Kind of its value, for messages and help: `text`, `throttle`, …; empty for a switch that
+    /// takes none.
     pub value: &'static str,
-    /// It has to be there.
+    /// True if it has to be there.
     pub required: bool,
 }
 
@@ -18,7 +19,7 @@ pub struct Parameter {
 pub struct Command {
     /// Its words, such as `snapmirror` and `modify`.
     pub path: &'static [&'static str],
-    /// What it does, in a few words.
+    /// Purpose, in a few words.
     pub about: &'static str,
     /// The arguments that it takes.
     pub parameters: &'static [Parameter],
@@ -36,7 +37,7 @@ impl Command {
 pub struct Parsed {
     /// The command that the words name.
     pub command: &'static Command,
-    /// Whether its words were given in full.
+    /// True if its words were given in full.
     pub in_full: bool,
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
@@ -81,7 +82,8 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
         let name = match names.as_slice() {
             _ if names.contains(&word.as_str()) => word.as_str(),
             [one] => one,
-            // `options` and its like are commands of one word that takes its first value without a name.
+            // `options` and its like are commands of one word that takes its first value without a
+            // name.
             [] if candidates.iter().any(|c| c.path.len() == depth) => {
                 candidates.retain(|c| c.path.len() == depth);
                 break;
@@ -128,7 +130,8 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
     })
 }
 
-/// Whether a word is a value, not an argument's name: permission bits (`---rwxr-xr-x`) are one as well.
+/// Returns true if a word is a value, not an argument's name: permission bits (`---rwxr-xr-x`) are
+/// one as well.
 fn is_value(word: &str) -> bool {
     !word.starts_with('-') || negative(word) || word == "-" || word.starts_with("---")
 }

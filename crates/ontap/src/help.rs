@@ -1,8 +1,9 @@
-//! Help with an unfinished line: what may follow (`?`, `help`), and how its last word may be completed (Tab).
+//! Help with an unfinished line: what may follow (`?`, `help`), and how its last word may be
+//! completed (Tab).
 //!
-//! An unfinished line is command words, each possibly abbreviated, then arguments. Its last word is unfinished unless
-//! blank space follows it. What an argument's value may be is either known here, or is asked of the node: [`live`] says
-//! which `show` has it.
+//! An unfinished line is command words, each possibly abbreviated, then arguments. Its last word is
+//! unfinished unless blank space follows it. What an argument's value may be is either known here,
+//! or is asked of the node: [`live`] says which `show` has it.
 
 use crate::commands::COMMANDS;
 use crate::grammar::{Command, Parameter, parameter};
@@ -118,8 +119,8 @@ fn known(command: &'static Command, parameter: &'static Parameter) -> Vec<&'stat
     }
 }
 
-/// Where the values of an argument are found at a node: a command's `show`, and the fields of which a value is made,
-/// joined by `:`.
+/// Source of an argument's values at a node: a command's `show`, and the fields of which a value is
+/// made, joined by `:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// The command without `show`.
@@ -128,7 +129,8 @@ pub struct Live {
     pub fields: &'static [&'static str],
 }
 
-/// Where the values are that the last word of an unfinished line may become, if only the node knows.
+/// Returns the source of the values that the last word of an unfinished line may become, if only
+/// the node knows.
 pub fn live(line: &str) -> Option<Live> {
     let unfinished = Unfinished::read(line)?;
     let parameter = unfinished.value_of()?;
@@ -159,8 +161,8 @@ pub fn live(line: &str) -> Option<Live> {
     }
 }
 
-/// What the last word of an unfinished line may become: words of commands, names of arguments, values. `node` says what
-/// there is at the node.
+/// Returns what the last word of an unfinished line may become: words of commands, names of
+/// arguments, values. `node` returns the values at the node.
 pub fn complete(line: &str, node: impl FnOnce(Live) -> Vec<String>) -> Vec<String> {
     let Some(unfinished) = Unfinished::read(line) else {
         return Vec::new();
@@ -206,7 +208,7 @@ pub fn asked(line: &str) -> Option<&str> {
     }
 }
 
-/// What may follow a line, as a table; `Err` if the line begins like no command.
+/// Returns what may follow a line, as a table; `Err` if the line begins like no command.
 pub fn help(line: &str) -> Result<String, String> {
     let unknown = || {
         let word = line.split_whitespace().next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What a value of a query matches.
+//! Comparison of values with a query.
 //!
-//! ONTAP's operators: `a|b` either, `!a` not, `a..b` a range, `<a`, `>a`, `<=a`, `>=a`, and `*` for any text. Numbers
-//! compare as numbers, with the suffixes of sizes; all else as text.
+//! ONTAP's operators: `a|b` either, `!a` not, `a..b` a range, `<a`, `>a`, `<=a`, `>=a`, and `*` for
+//! any text. Numbers compare as numbers, with the suffixes of sizes; all else as text.
 
-/// Whether `value` matches a query, alternatives and negations included.
+/// Returns true if `value` matches a query, alternatives and negations included.
 pub fn matches(query: &str, value: &str) -> bool {
     if let Some(rest) = query.strip_prefix('!') {
         return !matches(rest, value);

@@ -1,6 +1,6 @@
 //! A cluster without data: for tests of the layers above [`Cluster`].
 //!
-//! Relationships follow the product's own rules ([`weir_relations::manager`]), over rows in memory;
+//! Relationships follow the product's own rules ([`weir_replica::manager`]), over rows in memory;
 //! what is a script are transfers, and lists of volumes and snapshots. Transfers move on only when
 //! [`Script::step`] says so, or, in one made by [`Script::running`], by one step whenever
 //! relationships are listed, which is what pollers do.
@@ -20,7 +20,7 @@ use crate::cluster::{
 };
 use crate::storage::{Aggregate, Details, NamedKind, Settings, StoragePolicy, Svm};
 
-/// What the cluster holds; tests reach in as they like.
+/// State of the cluster; tests reach in as they like.
 #[derive(Default)]
 pub struct State {
     /// Relationships and what belongs to them.
@@ -33,7 +33,7 @@ pub struct State {
     pub shares: Vec<crate::cluster::Share>,
     /// The pair that the node is one of.
     pub pair: Option<own::Failover>,
-    /// How often its partner was to serve.
+    /// Number of times that its partner was to serve.
     pub handed_over: usize,
     /// All that was asked for, in order, refused or not.
     pub changes: Vec<Change>,
@@ -70,8 +70,8 @@ impl Script {
         Script::default()
     }
 
-    /// One whose transfers move on whenever its relationships are listed. The first volume has data, the others are
-    /// protected.
+    /// One whose transfers move on whenever its relationships are listed. The first volume has
+    /// data, the others are protected.
     pub fn running(volumes: &[&str]) -> Script {
         let script = Script::default();
         script.state().moves = true;
@@ -81,7 +81,8 @@ impl Script {
         script
     }
 
-    /// What the walk through SnapMirror's throttles begins with: a volume with two copies, both quiesced.
+    /// Returns the cluster that the walk through SnapMirror's throttles begins with: a volume with
+    /// two copies, both quiesced.
     pub fn session() -> Script {
         let script = Script::default();
         {
@@ -510,7 +511,7 @@ impl Cluster for Script {
         NOW
     }
 
-    /// The same of every volume, whatever the interval.
+    /// Returns the same activity for every volume, whatever the interval.
     fn performance(&self, _: Duration) -> Vec<Performance> {
         let rate = |ops, bytes, nanos| Rate { ops, bytes, nanos };
         let volumes = self.volumes();

@@ -1,4 +1,5 @@
-//! What commands read and change of storage besides volumes themselves: machines, aggregates, and policies by name.
+//! Storage that commands read and change besides volumes themselves: machines, aggregates, and
+//! policies by name.
 
 use weir_relations::policy;
 pub use weir_relations::policy::{Ceiling, NamedKind};
@@ -58,7 +59,7 @@ pub struct Aggregate {
     pub size: u64,
     /// Bytes that its volumes hold.
     pub used: u64,
-    /// How many volumes it has.
+    /// Number of its volumes.
     pub volumes: u64,
 }
 
@@ -84,9 +85,9 @@ pub struct StoragePolicy {
     pub revision: u64,
     /// Free text; empty is none.
     pub comment: String,
-    /// What it says.
+    /// Its content.
     pub body: PolicyBody,
-    /// How many volumes refer to it.
+    /// Number of volumes that refer to it.
     pub users: usize,
     /// Ours, as against the user's: cannot be changed.
     pub system: bool,
@@ -107,11 +108,12 @@ pub struct ExportRule {
     pub clients: Vec<String>,
     /// `any`, `nfs`, `nfs3`, `nfs4`.
     pub protocols: Vec<String>,
-    /// How readers are to be known: `any`, `sys`, `none` (as the anonymous user), `never`.
+    /// Means by which readers are to be known: `any`, `sys`, `none` (as the anonymous user),
+    /// `never`.
     pub ro: Vec<String>,
-    /// How writers are to be known, likewise.
+    /// Means by which writers are to be known, with the values of `ro`.
     pub rw: Vec<String>,
-    /// How root is to be known to stay root, likewise.
+    /// Means by which root is to be known to stay root, with the values of `ro`.
     pub superuser: Vec<String>,
     /// The anonymous user: a number, `nobody` or `root`.
     pub anonymous: String,
@@ -122,9 +124,10 @@ pub struct ExportRule {
 pub struct Copies {
     /// The name of the schedule.
     pub schedule: String,
-    /// How many are kept.
+    /// Number of snapshots that are kept.
     pub count: u32,
-    /// What the snapshots' names begin with, and their label. `None` where a policy is made: it follows from the schedule.
+    /// Prefix of the snapshots' names, and their label. `None` where a policy is made: it follows
+    /// from the schedule.
     pub label: Option<String>,
 }
 
@@ -133,13 +136,13 @@ pub struct Copies {
 pub struct Settings {
     /// Capacity in bytes.
     pub size: Option<u64>,
-    /// In which pool.
+    /// Its pool.
     pub aggregate: Option<String>,
     /// Free text; empty is none.
     pub comment: Option<String>,
-    /// Whether it is served.
+    /// True if it is served.
     pub online: Option<bool>,
-    /// Where clients mount it, `/path`; `Some(None)` is nowhere.
+    /// Junction path at which clients mount it, `/path`; `Some(None)` is nowhere.
     pub junction: Option<Option<String>>,
     /// An export policy's name; `default` is the server's own.
     pub export_policy: Option<String>,
@@ -149,7 +152,7 @@ pub struct Settings {
     pub qos_policy: Option<String>,
     /// Permission bits of the root, 0 ..= 0o7777.
     pub permissions: Option<u32>,
-    /// Whether clients see `.snapshot`.
+    /// True if clients see `.snapshot`.
     pub snapshot_directory: Option<bool>,
     /// Percent of the capacity kept for snapshots, 0 to 90.
     pub snapshot_reserve: Option<u32>,
@@ -162,7 +165,7 @@ pub struct Details {
     pub provisioned: u64,
     /// Free text; empty is none.
     pub comment: String,
-    /// Whether it is served.
+    /// True if it is served.
     pub online: bool,
     /// The name of its export policy.
     pub export_policy: String,
@@ -174,16 +177,16 @@ pub struct Details {
     pub permissions: u32,
     /// Its permissions are those of Windows.
     pub ntfs: bool,
-    /// Whether clients see `.snapshot`.
+    /// True if clients see `.snapshot`.
     pub snapshot_directory: bool,
     /// Percent of the capacity kept for snapshots.
     pub snapshot_reserve: u32,
-    /// What it shares with its parent is being copied.
+    /// True if what it shares with its parent is being copied.
     pub splitting: bool,
 }
 
 impl Details {
-    /// What ONTAP calls whose permissions it has.
+    /// Returns ONTAP's name for the security style.
     pub fn security_style(&self) -> &'static str {
         match self.ntfs {
             true => "ntfs",

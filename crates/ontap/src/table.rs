@@ -1,9 +1,10 @@
 //! Tables in ONTAP's form.
 //!
-//! A column has a place where it starts and a width. A cell that is wider than its column stays whole, and the next cell
-//! begins a new line at its own place; what repeats from the row above, in columns that group, is left out. With
-//! `-fields` a column is as wide as its heading or its first row, whichever is wider: later rows wrap where they do not
-//! fit. Blanks at a line's end are left out.
+//! A column has a place where it starts and a width. A cell that is wider than its column stays
+//! whole, and the next cell begins a new line at its own place. A value that repeats from the row
+//! above, in columns that group, is left out. With `-fields` a column is as wide as its heading or
+//! its first row, whichever is wider: later rows wrap where they do not fit. Blanks at a line's end
+//! are left out.
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ use std::fmt::Write;
 pub struct Column {
     /// Heading, a line each, bottom-aligned.
     pub heading: &'static [&'static str],
-    /// In characters; behind a wider cell, the row continues on a new line.
+    /// Width in characters; behind a wider cell, the row continues on a new line.
     pub width: usize,
     /// Left out where it repeats the row above.
     pub groups: bool,
@@ -28,7 +29,7 @@ impl Column {
         }
     }
 
-    /// The same, where a value that repeats from the row above is left out.
+    /// Creates a column in which a value that repeats from the row above is left out.
     pub const fn grouping(heading: &'static [&'static str], width: usize) -> Column {
         Column {
             heading,
@@ -191,7 +192,7 @@ pub fn fields(names: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// What `-instance` prints: a line a field, headings to the right.
+/// Returns what `-instance` prints: a line a field, headings to the right.
 pub fn instances(rows: &[Vec<(&str, String)>]) -> String {
     let mut out = String::new();
     for (index, row) in rows.iter().enumerate() {

@@ -32,7 +32,8 @@ pub fn number(text: &str) -> Option<f64> {
         .map(|n| n * factor)
 }
 
-/// `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two places at most.
+/// `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two places
+/// at most.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut value = bytes as f64;
@@ -99,7 +100,7 @@ pub fn long_timestamp(seconds: i64) -> String {
         .unwrap_or_else(|_| "-".to_owned())
 }
 
-/// How often to try.
+/// Returns the number of tries in ONTAP's words.
 pub fn tries(tries: u32) -> String {
     match tries {
         u32::MAX => "unlimited".to_owned(),

@@ -1,5 +1,6 @@
-//! A session at an FSx for ONTAP prompt, command by command, with the replies as they were printed there (a published
-//! walk through SnapMirror's throttles, May 2023), over the product's rules, with scripted transfers.
+//! A session at an FSx for ONTAP prompt, command by command, with the replies as they were printed
+//! there (a published walk through SnapMirror's throttles, May 2023), over the product's rules,
+//! with scripted transfers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use weir_ontap::execute;

@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, Failover, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 
-/// What the command is asked for.
+/// Runs `storage failover` with this verb.
 pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     match verb {
         "show" => show(parsed, cluster),
@@ -81,7 +81,8 @@ fn state(f: &Failover) -> String {
     }
 }
 
-/// `takeover -ofnode` this one, and `giveback -ofnode` the partner: either way the partner serves from then on.
+/// `takeover -ofnode` this one, and `giveback -ofnode` the partner: either way the partner serves
+/// from then on.
 fn hand_over(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let pair = cluster.failover().ok_or_else(none)?;
     let of = argument(parsed, "ofnode")?;

@@ -1,4 +1,4 @@
-//! What each command does and returns.
+//! Implementation of each command.
 
 mod catalogue;
 mod cifs;
@@ -24,13 +24,14 @@ use crate::grammar::{self, Parsed};
 /// ONTAP's words for a query that nothing matches.
 const NO_ENTRIES: &str = "There are no entries matching your query.";
 
-/// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same kind of text, for
-/// callers that distinguish failure from success.
+/// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same
+/// kind of text, for callers that distinguish failure from success.
 pub fn execute(line: &str, cluster: &dyn Cluster) -> Result<String, String> {
     run(line, cluster).map_err(|(echo, failure)| format!("{echo}{}", error(&failure.message)))
 }
 
-/// The same, with the refusal apart from the line that says how an abbreviated command was understood.
+/// Runs a line like [`execute`], with the refusal apart from the line that says how an abbreviated
+/// command was understood.
 pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure)> {
     if line.trim().is_empty() {
         return Ok(String::new());
@@ -51,7 +52,8 @@ pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure
     }
 }
 
-/// Runs a command that a program gives in parts: its words, and names with values. What `show` finds comes as records.
+/// Runs a command that a program gives in parts: its words, and names with values. What `show`
+/// finds comes as records.
 ///
 /// # Errors
 /// The refusal; [`Reason::Unsupported`] where there is no such command.
@@ -79,7 +81,7 @@ fn warnings(cluster: &dyn Cluster) -> String {
     all.map(|why| format!("Warning: {why}\n")).collect()
 }
 
-/// What is printed for a refusal.
+/// Returns the text that is printed for a refusal.
 pub fn error(message: &str) -> String {
     format!("\nError: {message}\n")
 }
@@ -164,7 +166,8 @@ fn not_among(value: &str, name: &str, kind: &str, valid: &str) -> Failure {
     refused(format!("{} (valid: {valid})", refusal.message))
 }
 
-/// What was asked and refused.
+/// Returns the failure of a command, with its message introduced; that nothing matches stays as it
+/// is.
 fn failed(failure: Failure) -> Failure {
     match failure.message == NO_ENTRIES {
         true => failure,

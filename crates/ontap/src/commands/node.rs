@@ -1,4 +1,4 @@
-//! What belongs to the node as a whole: schedules, peers, identity.
+//! Commands for the node as a whole: schedules, peers, identity.
 
 use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
@@ -152,7 +152,8 @@ fn availability(peer: &Peer) -> &'static str {
     }
 }
 
-/// `cluster peer create`: pairs with another node, whose certificate is known; or offers it pairing; or joins it.
+/// `cluster peer create`: pairs with another node, whose certificate is known; or offers it
+/// pairing; or joins it.
 pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(passphrase) = parsed.get("passphrase") {
         let name = parsed.get("cluster").map(str::to_owned);
@@ -184,7 +185,8 @@ pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     Ok(String::new().into())
 }
 
-/// A SHA-256 as 64 lower-case hexadecimal digits; it may come with colons and in capitals, as other programs print it.
+/// A SHA-256 as 64 lower-case hexadecimal digits; it may come with colons and in capitals, as other
+/// programs print it.
 pub fn fingerprint(text: &str) -> Option<String> {
     let digits: String = text
         .chars()

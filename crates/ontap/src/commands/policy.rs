@@ -124,7 +124,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     Ok(String::new().into())
 }
 
-/// How many snapshots a rule may keep: ONTAP's 1,019 are what a volume may have there.
+/// Numbers of snapshots that a rule may keep: ONTAP's 1,019 are what a volume may have there.
 pub const KEEP: std::ops::RangeInclusive<u32> = 1..=1019;
 
 fn compression(parsed: &Parsed) -> Result<Option<bool>, Failure> {

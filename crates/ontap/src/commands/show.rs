@@ -1,4 +1,5 @@
-//! What all `show` commands have in common: fields with names, queries on them, and three forms to print them in.
+//! Common parts of all `show` commands: fields with names, queries on them, and three forms to
+//! print them in.
 
 use super::{none, refused};
 use crate::cluster::Failure;
@@ -17,7 +18,7 @@ pub struct Field<T> {
     pub value: fn(&T) -> String,
     /// Its value in full, where the text is rounded.
     pub exact: Option<fn(&T) -> Option<u64>>,
-    /// Of a key: the value that records are ordered by, where it is not the text.
+    /// Value that records are ordered by, for a key, where it is not the text.
     pub order: Option<fn(&T) -> u64>,
 }
 
@@ -46,7 +47,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The same, with its value in full.
+    /// Returns the field with its value in full.
     pub const fn exact(self, exact: fn(&T) -> Option<u64>) -> Field<T> {
         Field {
             name: self.name,
@@ -58,7 +59,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The same key, with records ordered by a number.
+    /// Returns the key with records ordered by a number.
     pub const fn ordered(self, order: fn(&T) -> u64) -> Field<T> {
         Field {
             name: self.name,
@@ -109,7 +110,7 @@ pub enum Scalar {
     Text(String),
 }
 
-/// What a command returns.
+/// Answer of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The text that ONTAP would print.
@@ -194,8 +195,8 @@ pub fn matching<T>(fields: &[Field<T>], parsed: &Parsed, records: Vec<T>) -> Vec
         .collect()
 }
 
-/// Prints the records that match: with `-fields` as a table of these, with `-instance` or where the key is given one
-/// below the other, else as `summary` does.
+/// Prints the records that match. With `-fields` it is a table of these; with `-instance` or where
+/// the key is given they are one below the other; else it is as `summary` does.
 pub fn print<T>(
     fields: &[Field<T>],
     parsed: &Parsed,
@@ -249,8 +250,8 @@ pub fn print<T>(
     Ok(summary(&records).into())
 }
 
-/// The keys and the fields asked for (`*`: all); without `-fields`, the keys alone, as ONTAP's interface for programs
-/// does it.
+/// The keys and the fields asked for (`*`: all); without `-fields`, the keys alone, as ONTAP's
+/// interface for programs does it.
 fn for_programs<T>(fields: &[Field<T>], parsed: &Parsed, records: &[T]) -> Result<Answer, Failure> {
     let chosen: Vec<&Field<T>> = match parsed.get("fields") {
         Some("*" | "**") => fields.iter().collect(),

@@ -1,7 +1,7 @@
 //! `statistics` and `qos statistics volume`: what volumes do, as means over a second.
 //!
-//! Latency is the server's own part, from a call's arrival to its reply. ONTAP divides it among a node's modules; here two
-//! parts of it are known: what requests wait for limits, and all the rest.
+//! Latency is the server's own part, from a call's arrival to its reply. ONTAP divides it among a
+//! node's modules; here two parts of it are known: what requests wait for limits, and all the rest.
 
 use std::time::Duration;
 

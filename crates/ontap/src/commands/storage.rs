@@ -1,5 +1,6 @@
-//! What volumes are in and what they have by name: `cluster`, `vserver`, `storage aggregate`, `df`,
-//! `volume snapshot policy`, `qos policy-group`; and what has happened: `job`, `event log`.
+//! Commands for the surroundings of volumes and what they have by name: `cluster`, `vserver`,
+//! `storage aggregate`, `df`, `volume snapshot policy`, `qos policy-group`. Commands for what has
+//! happened: `job`, `event log`.
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none, not_among, refused};
@@ -16,7 +17,7 @@ pub(super) fn right(text: &str, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// Of so many, in percent.
+/// Returns a part of a whole in percent; 0% of nothing.
 fn percent(used: u64, of: u64) -> String {
     let percent = (u128::from(used) * 100).checked_div(u128::from(of));
     format!("{}%", percent.unwrap_or(0))
@@ -321,7 +322,8 @@ fn key(
     })
 }
 
-/// The policy that the arguments name: without a machine the cluster's, or the only one of that name.
+/// The policy that the arguments name: without a machine the cluster's, or the only one of that
+/// name.
 fn named(
     parsed: &Parsed,
     cluster: &dyn Cluster,
@@ -563,7 +565,7 @@ fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     Some(out)
 }
 
-/// What a policy allows, as ONTAP writes it: `0-500IOPS,100MB/s`.
+/// Returns the maximum of a policy as ONTAP writes it: `0-500IOPS,100MB/s`.
 fn allowed(policy: &StoragePolicy) -> String {
     let PolicyBody::Qos(Ceiling { ops: iops, bytes }) = policy.body else {
         return "-".to_owned();

@@ -168,7 +168,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     Ok(out.into())
 }
 
-/// How often to try; `unlimited` is as often as a number can say.
+/// Reads the number of tries; `unlimited` is as often as a number can say.
 fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
     match parsed.get("tries") {
         None => Ok(None),
@@ -251,7 +251,8 @@ fn change(
     })
 }
 
-/// The destinations of the relationships that the arguments mean; `release` reads those whose source is here.
+/// The destinations of the relationships that the arguments mean; `release` reads those whose
+/// source is here.
 fn matched(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
     let destination = argument(parsed, "destination-path")?;
     let plain = !destination.contains(['*', '|', '!', '<', '>']);
