@@ -141,7 +141,7 @@ pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Par
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
     for (name, value) in given {
         let name = parameter(command, &name)?.name;
-        // The same in the query and in the body.
+        // The argument is the same in the query and in the body.
         if arguments.contains(&(name, value.clone())) {
             continue;
         }

@@ -276,7 +276,7 @@ impl State {
         let refused = |why: manager::Refused| Failure::new(why.reason, why.text);
         manager::change(&mut next, verb, &preconditions, NOW).map_err(refused)?;
         self.apply(next);
-        // What transfers do waits for a step.
+        // The effect of transfers waits for a step.
         if matches!(
             verb,
             Verb::Break(_) | Verb::Stop(_) | Verb::End(_) | Verb::Abort { .. }
