@@ -25,7 +25,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A refusal, with its message for people.
+    /// Creates a refusal, with its message for people.
     pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
         Failure {
             reason,
@@ -93,7 +93,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Bytes of a capacity that may still be used: of the volume's own, and of the node's.
+    /// Returns the bytes of a capacity that may still be used: of the volume's own, and of the
+    /// node's.
     pub fn available(&self, capacity: u64) -> u64 {
         capacity.saturating_sub(self.used).min(self.node_free)
     }
@@ -392,11 +393,11 @@ impl Default for Performance {
 /// All of it may block on a disk or on a lock held for a short while, none of it on a transfer. A
 /// change that takes time is queued, and its progress is read from [`Cluster::relationships`].
 pub trait Cluster: Send + Sync {
-    /// The cluster's name, the first part of a full path.
+    /// Returns the cluster's name, the first part of a full path.
     fn name(&self) -> String;
-    /// Its identity, a UUID, for as long as its data folder lives.
+    /// Returns its identity, a UUID, for as long as its data folder lives.
     fn uuid(&self) -> String;
-    /// Seconds since 1970, UTC, by the node's clock.
+    /// Returns the seconds since 1970, UTC, by the node's clock.
     fn now(&self) -> i64;
     /// Calls `read` with the rows of relationships, and what is being done to them, as of one
     /// moment. `read` must not wait.
@@ -409,8 +410,8 @@ pub trait Cluster: Send + Sync {
         all.extend(self.synchronous());
         all
     }
-    /// Volumes that two nodes keep and that a policy says so of, as relationships with the same
-    /// volume at the partner.
+    /// Returns the volumes that two nodes keep and that a policy says so of, as relationships with
+    /// the same volume at the partner.
     fn synchronous(&self) -> Vec<Relationship> {
         Vec::new()
     }
@@ -420,7 +421,7 @@ pub trait Cluster: Send + Sync {
         self.read(&mut |rows, manager| all = manager.destinations(rows));
         all
     }
-    /// The relationship of this destination, which is here or synchronous.
+    /// Returns the relationship of this destination, which is here or synchronous.
     fn relationship(&self, destination: &Path) -> Option<Relationship> {
         let mut found = None;
         self.read(&mut |rows, manager| found = rows.entry(destination).map(|e| manager.shown(e)));
@@ -429,7 +430,7 @@ pub trait Cluster: Send + Sync {
             all.find(|r| r.destination == *destination)
         })
     }
-    /// The relationship of this UUID, whose destination is here, or which is synchronous.
+    /// Returns the relationship of this UUID, whose destination is here, or which is synchronous.
     fn relationship_named(&self, uuid: &str) -> Option<Relationship> {
         let mut found = None;
         self.read(&mut |rows, manager| found = rows.named(uuid).map(|e| manager.shown(e)));
@@ -468,13 +469,13 @@ pub trait Cluster: Send + Sync {
         });
         all
     }
-    /// Volumes of this node that commands may name.
+    /// Returns the volumes of this node that commands may name.
     fn volumes(&self) -> Vec<Volume>;
     /// Machines, by name: those that have something, and those that were made by name.
     fn svms(&self) -> Vec<Svm>;
     /// Aggregates, by machine and name.
     fn aggregates(&self) -> Vec<Aggregate>;
-    /// The node's physical space.
+    /// Returns the node's physical space.
     fn physical(&self) -> Physical {
         Physical::default()
     }
@@ -488,14 +489,14 @@ pub trait Cluster: Send + Sync {
     fn performance(&self, over: Duration) -> Vec<Performance>;
     /// Operations, newest first.
     fn jobs(&self) -> Vec<Job>;
-    /// The newest entries of the audit log, so many at most.
+    /// Returns the newest entries of the audit log, so many at most.
     ///
     /// # Errors
     /// It is not for this user, or cannot be read.
     fn events(&self, most: u32) -> Result<Vec<Event>, Failure>;
     /// Snapshots of all volumes, or of one; oldest first within each.
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
-    /// The throttle of all transfers in one direction.
+    /// Returns the throttle of all transfers in one direction.
     fn global_throttle(&self, incoming: bool) -> Global {
         let mut set = Global::Unset;
         self.read(&mut |rows, _| set = rows.global_throttle(incoming));
@@ -531,7 +532,7 @@ pub trait Cluster: Send + Sync {
         address: &str,
         passphrase: &str,
     ) -> Result<String, Failure>;
-    /// The pair that this node, which serves, is one of; `None`: it is one of none.
+    /// Returns the pair that this node, which serves, is one of; `None`: it is one of none.
     fn failover(&self) -> Option<Failover> {
         None
     }

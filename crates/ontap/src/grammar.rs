@@ -26,7 +26,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Its words joined, such as `snapmirror modify`.
+    /// Returns its words joined, such as `snapmirror modify`.
     pub fn name(&self) -> String {
         self.path.join(" ")
     }
@@ -46,7 +46,7 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// The value of an argument, by its full name.
+    /// Returns the value of an argument, by its full name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.arguments
             .iter()
@@ -55,7 +55,7 @@ impl Parsed {
     }
 }
 
-/// The words that part one value of a list from the next: `status,` and `,`.
+/// Returns true if a list of values goes on behind this word: `status,` and `,`.
 fn goes_on(value: &str) -> bool {
     value.ends_with(',')
 }
@@ -136,7 +136,7 @@ fn is_value(word: &str) -> bool {
     !word.starts_with('-') || negative(word) || word == "-" || word.starts_with("---")
 }
 
-/// A command with arguments that a program gives as names and values.
+/// Returns a command with arguments that a program gives as names and values.
 pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Parsed, String> {
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
     for (name, value) in given {

@@ -23,7 +23,7 @@ struct Unfinished<'l> {
 }
 
 impl<'l> Unfinished<'l> {
-    /// `None` if the line begins like no command.
+    /// Reads an unfinished line; `None` if it begins like no command.
     fn read(line: &'l str) -> Option<Unfinished<'l>> {
         let ends = line.ends_with(char::is_whitespace) || line.is_empty();
         let mut all: Vec<&str> = line.split_whitespace().collect();
@@ -64,14 +64,14 @@ impl<'l> Unfinished<'l> {
         })
     }
 
-    /// The argument whose value the last word is.
+    /// Returns the argument whose value the last word is.
     fn value_of(&self) -> Option<&'static Parameter> {
         let name = self.arguments.last()?.strip_prefix('-')?;
         let parameter = parameter(self.command?, name).ok()?;
         (!self.last.starts_with('-') && !parameter.value.is_empty()).then_some(parameter)
     }
 
-    /// Arguments that are not there yet.
+    /// Returns the arguments that are not there yet.
     fn open(&self) -> impl Iterator<Item = &'static Parameter> {
         let command = self.command;
         let used: Vec<&'static str> = self
@@ -84,7 +84,7 @@ impl<'l> Unfinished<'l> {
         all.filter(move |p| !used.contains(&p.name))
     }
 
-    /// The names that may take the place of the last word, among commands.
+    /// Returns the names that may take the place of the last word, among commands.
     fn words(&self) -> impl Iterator<Item = &'static str> {
         let (depth, last) = (self.depth, self.last);
         let names = self
@@ -95,7 +95,7 @@ impl<'l> Unfinished<'l> {
     }
 }
 
-/// A value's part before the last comma, and the part that is being written.
+/// Returns a value's part before the last comma, and the part that is being written.
 fn listed(value: &str) -> (&str, &str) {
     match value.rfind(',') {
         Some(at) => value.split_at(at + 1),
@@ -193,7 +193,7 @@ pub fn complete(line: &str, node: impl FnOnce(Live) -> Vec<String>) -> Vec<Strin
     found
 }
 
-/// A line that asks for help: the part before its `?`, or behind its `help`.
+/// Returns what a line asks for help about: the part before its `?`, or behind its `help`.
 pub fn asked(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let trimmed = line.trim_end();

@@ -39,7 +39,8 @@ fn order(a: &str, b: &str) -> Option<i32> {
     Some(order as i32)
 }
 
-/// `*` matches any text, none included. Letters count whatever their case, as ONTAP's words do.
+/// Returns true if the text matches the pattern, in which `*` is any text, none included. Letters
+/// count whatever their case, as ONTAP's words do.
 fn like(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
     let mut parts = pattern.split('*');

@@ -167,7 +167,7 @@ fn progress(bytes: u64) -> Progress {
     }
 }
 
-/// The snapshot that all volumes have.
+/// Returns the snapshot that all volumes have.
 fn common() -> Option<Held> {
     let id = SnapshotIdentity::decode(&[0; SnapshotIdentity::LEN])?;
     let name = "snapmirror.1".to_owned();

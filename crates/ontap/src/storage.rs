@@ -27,7 +27,7 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// Bytes that data, metadata and reservations hold.
+    /// Returns the bytes that data, metadata and reservations hold.
     pub fn used(&self) -> u64 {
         self.size.saturating_sub(self.free)
     }

@@ -20,7 +20,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column with this heading and width.
+    /// Creates a column with this heading and width.
     pub const fn new(heading: &'static [&'static str], width: usize) -> Column {
         Column {
             heading,
@@ -83,7 +83,7 @@ fn counted(out: &mut String, rows: usize) {
     }
 }
 
-/// A table of fixed columns.
+/// Returns a table of fixed columns.
 pub fn fixed(columns: &[Column], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = columns.iter().map(|c| c.width).collect();
     let mut out = String::new();
@@ -111,7 +111,7 @@ pub fn fixed(columns: &[Column], rows: &[Vec<String>]) -> String {
     trimmed(&out) + &plain(columns, rows)
 }
 
-/// A table without the line below its headings, as `df` prints it.
+/// Returns a table without the line below its headings, as `df` prints it.
 pub fn unruled(columns: &[Column], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = columns.iter().map(|c| c.width).collect();
     let heading = |c: &Column| Some(c.heading.concat());
@@ -124,7 +124,7 @@ pub fn unruled(columns: &[Column], rows: &[Vec<String>]) -> String {
     trimmed(&out) + &plain(columns, rows)
 }
 
-/// The rows of a table without its headings.
+/// Returns the rows of a table without its headings.
 pub fn plain(columns: &[Column], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = columns.iter().map(|c| c.width).collect();
     let mut out = String::new();
@@ -150,7 +150,7 @@ pub fn plain(columns: &[Column], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The table that `-fields` prints.
+/// Returns the table that `-fields` prints.
 pub fn fields(names: &[&str], rows: &[Vec<String>]) -> String {
     let first = rows.first();
     let widths: Vec<usize> = names

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use weir_relations::model::{THROTTLE_LEAST, THROTTLE_MOST};
 
-/// A number, with a size's suffix if it has one.
+/// Returns a number, with a size's suffix if it has one.
 pub fn number(text: &str) -> Option<f64> {
     const SUFFIXES: [(&str, f64); 11] = [
         ("PB", 1125899906842624.0),
@@ -32,8 +32,8 @@ pub fn number(text: &str) -> Option<f64> {
         .map(|n| n * factor)
 }
 
-/// `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two places
-/// at most.
+/// Returns `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two
+/// places at most.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut value = bytes as f64;
@@ -50,7 +50,7 @@ pub fn size(bytes: u64) -> String {
     format!("{value:.places$}{}", UNITS.get(unit).unwrap_or(&""))
 }
 
-/// A size as it was given: `16GB` where it is a whole number of units, else as [`size`].
+/// Returns a size as it was given: `16GB` where it is a whole number of units, else as [`size`].
 pub fn tidy_size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 5] = [(50, "PB"), (40, "TB"), (30, "GB"), (20, "MB"), (10, "KB")];
     let whole = UNITS
@@ -62,7 +62,7 @@ pub fn tidy_size(bytes: u64) -> String {
     }
 }
 
-/// A time as `5/4/2023 10:41:30`, UTC.
+/// Returns a time as `5/4/2023 10:41:30`, UTC.
 pub fn event_time(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map(|t| {
@@ -73,12 +73,12 @@ pub fn event_time(seconds: i64) -> String {
         .unwrap_or_else(|_| "-".to_owned())
 }
 
-/// `0:4:41`: hours, minutes, seconds, without leading noughts.
+/// Returns `0:4:41`: hours, minutes, seconds, without leading noughts.
 pub fn duration(seconds: u64) -> String {
     format!("{}:{}:{}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A time as `05/04 10:41:30`, UTC.
+/// Returns a time as `05/04 10:41:30`, UTC.
 pub fn timestamp(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map(|t| {
@@ -89,7 +89,7 @@ pub fn timestamp(seconds: i64) -> String {
         .unwrap_or_else(|_| "-".to_owned())
 }
 
-/// `Thu May  4 10:41:30 2023`, UTC.
+/// Returns `Thu May  4 10:41:30 2023`, UTC.
 pub fn long_timestamp(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map(|t| {
@@ -108,7 +108,7 @@ pub fn tries(tries: u32) -> String {
     }
 }
 
-/// A throttle: `unlimited`, or KB/s.
+/// Returns a throttle: `unlimited`, or KB/s.
 pub fn throttle(kbs: Option<u64>) -> String {
     kbs.map_or("unlimited".to_owned(), |kbs| kbs.to_string())
 }

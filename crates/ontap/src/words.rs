@@ -1,6 +1,6 @@
 //! A line as words: blanks part, quotation marks hold together, a comma at a word's end goes on.
 
-/// The words of a line; `Err` names what is wrong.
+/// Returns the words of a line; `Err` names what is wrong.
 pub fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;

@@ -14,7 +14,7 @@ const fn column(heading: &'static [&'static str], width: usize) -> Column {
     }
 }
 
-/// A command by its last two words.
+/// Runs a command by its last two words.
 pub fn run(
     what: &str,
     verb: &str,
@@ -114,7 +114,7 @@ fn sessions(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-/// `vserver cifs share create`: of the volume that is mounted at the path.
+/// Runs `vserver cifs share create`: of the volume that is mounted at the path.
 fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let (svm, name) = (
         argument(parsed, "vserver")?,
@@ -149,7 +149,7 @@ fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     Ok(String::new().into())
 }
 
-/// `vserver cifs share delete`
+/// Runs `vserver cifs share delete`
 fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let (svm, name) = (
         argument(parsed, "vserver")?,

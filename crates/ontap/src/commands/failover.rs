@@ -81,8 +81,8 @@ fn state(f: &Failover) -> String {
     }
 }
 
-/// `takeover -ofnode` this one, and `giveback -ofnode` the partner: either way the partner serves
-/// from then on.
+/// Runs `takeover -ofnode` this one, and `giveback -ofnode` the partner: either way the partner
+/// serves from then on.
 fn hand_over(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let pair = cluster.failover().ok_or_else(none)?;
     let of = argument(parsed, "ofnode")?;

@@ -86,12 +86,12 @@ pub fn error(message: &str) -> String {
     format!("\nError: {message}\n")
 }
 
-/// The refusal when no record matches.
+/// Returns the refusal when no record matches.
 fn none() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }
 
-/// A command that cannot be carried out as it was given.
+/// Creates the refusal of a command that cannot be carried out as it was given.
 fn refused(message: String) -> Failure {
     Failure::new(Reason::Invalid, message)
 }
@@ -146,14 +146,14 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     }
 }
 
-/// A required argument; the grammar has seen to it that it is there.
+/// Returns a required argument; the grammar has seen to it that it is there.
 fn argument<'p>(parsed: &'p Parsed, name: &str) -> Result<&'p str, Failure> {
     parsed
         .get(name)
         .ok_or_else(|| refused(format!("missing required argument \"-{name}\"")))
 }
 
-/// A value that is not of its kind, in ONTAP's words.
+/// Creates the refusal of a value that is not of its kind, in ONTAP's words.
 fn invalid(value: &str, name: &str, kind: &str) -> Failure {
     refused(format!(
         "\"{value}\" is an invalid value for field \"-{name} <{kind}>\""

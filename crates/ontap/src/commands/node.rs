@@ -10,7 +10,7 @@ use crate::table::{self, Column};
 use crate::value;
 use weir_relations::manager::Verb;
 
-/// `job schedule show`: ours and the user's.
+/// Runs `job schedule show`: ours and the user's.
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<NamedSchedule>] = &[
         Field::key("name", "Schedule Name", |s| s.name.clone()),
@@ -29,7 +29,7 @@ pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failu
     })
 }
 
-/// `job schedule cron create`: what is not given is every one, but minutes, which have to be.
+/// Runs `job schedule cron create`: what is not given is every one, but minutes, which have to be.
 pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let numbers = |name: &str, low: u32, high: u32, words: &[&str], first: u32| {
         let text = parsed.get(name).unwrap_or("*").to_lowercase();
@@ -71,7 +71,7 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
 /// Range of the sum of an interval's parts.
 const SECONDS: &str = "1 second to 4294967295 seconds in all";
 
-/// `job schedule interval create`
+/// Runs `job schedule interval create`
 pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let mut seconds: u32 = 0;
     for (name, factor) in [
@@ -99,7 +99,7 @@ pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
     Ok(String::new().into())
 }
 
-/// `job schedule delete`, of one by its name.
+/// Runs `job schedule delete`, of one by its name.
 pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "name")?;
     if !cluster.schedules().iter().any(|s| s.name == name) {
@@ -110,7 +110,7 @@ pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
-/// `cluster peer show`: nodes paired with this one.
+/// Runs `cluster peer show`: nodes paired with this one.
 pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Peer>] = &[
         Field::key("cluster", "Peer Cluster Name", |p| p.name.clone()),
@@ -152,7 +152,7 @@ fn availability(peer: &Peer) -> &'static str {
     }
 }
 
-/// `cluster peer create`: pairs with another node, whose certificate is known; or offers it
+/// Runs `cluster peer create`: pairs with another node, whose certificate is known; or offers it
 /// pairing; or joins it.
 pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(passphrase) = parsed.get("passphrase") {
@@ -185,8 +185,8 @@ pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     Ok(String::new().into())
 }
 
-/// A SHA-256 as 64 lower-case hexadecimal digits; it may come with colons and in capitals, as other
-/// programs print it.
+/// Returns a SHA-256 as 64 lower-case hexadecimal digits; it may come with colons and in capitals,
+/// as other programs print it.
 pub fn fingerprint(text: &str) -> Option<String> {
     let digits: String = text
         .chars()
@@ -196,7 +196,7 @@ pub fn fingerprint(text: &str) -> Option<String> {
     (digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(digits)
 }
 
-/// `cluster peer delete`, of one by its name.
+/// Runs `cluster peer delete`, of one by its name.
 pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "cluster")?;
     if !cluster.peers().iter().any(|p| p.name == name) {
@@ -207,7 +207,7 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
-/// `cluster identity show`: what a peer is created with.
+/// Runs `cluster identity show`: what a peer is created with.
 pub fn identity(cluster: &dyn Cluster) -> Answer {
     let fields = [
         ("Cluster UUID", cluster.uuid()),

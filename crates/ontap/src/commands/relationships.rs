@@ -291,7 +291,7 @@ fn milliseconds(ms: u64) -> String {
     format!("{}.{:03}s", ms / 1000, ms % 1000)
 }
 
-/// Bytes per byte on the wire, such as `2.5:1`.
+/// Returns the bytes per byte on the wire, such as `2.5:1`.
 fn ratio(bytes: u64, wire: u64) -> String {
     match wire {
         0 => "1:1".to_owned(),
@@ -329,7 +329,7 @@ fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown
         .collect()
 }
 
-/// `snapmirror show`: relationships whose destination is here.
+/// Runs `snapmirror show`: relationships whose destination is here.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let one = parsed.get("destination-path").and_then(Path::parse);
     let found = match one.and_then(|path| cluster.relationship(&path)) {
@@ -364,7 +364,7 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-/// `snapmirror list-destinations`: relationships whose source is here.
+/// Runs `snapmirror list-destinations`: relationships whose source is here.
 pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::grouping(&["", "Source", "Path"], 11),

@@ -23,7 +23,7 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// A field that is not part of the key.
+    /// Creates a field that is not part of the key.
     pub const fn new(name: &'static str, label: &'static str, value: fn(&T) -> String) -> Field<T> {
         Field {
             name,
@@ -35,7 +35,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// A field of the key.
+    /// Returns a field of the key.
     pub const fn key(name: &'static str, label: &'static str, value: fn(&T) -> String) -> Field<T> {
         Field {
             name,
@@ -178,7 +178,7 @@ fn chosen<'f, T>(fields: &'f [Field<T>], text: &str) -> Result<Vec<&'f Field<T>>
         .collect())
 }
 
-/// The records that match the queries among the arguments.
+/// Returns the records that match the queries among the arguments.
 pub fn matching<T>(fields: &[Field<T>], parsed: &Parsed, records: Vec<T>) -> Vec<T> {
     let queries: Vec<(&Field<T>, &str)> = parsed
         .arguments
@@ -250,8 +250,8 @@ pub fn print<T>(
     Ok(summary(&records).into())
 }
 
-/// The keys and the fields asked for (`*`: all); without `-fields`, the keys alone, as ONTAP's
-/// interface for programs does it.
+/// Returns the keys and the fields asked for (`*`: all); without `-fields`, the keys alone, as
+/// ONTAP's interface for programs does it.
 fn for_programs<T>(fields: &[Field<T>], parsed: &Parsed, records: &[T]) -> Result<Answer, Failure> {
     let chosen: Vec<&Field<T>> = match parsed.get("fields") {
         Some("*" | "**") => fields.iter().collect(),
@@ -265,7 +265,7 @@ fn for_programs<T>(fields: &[Field<T>], parsed: &Parsed, records: &[T]) -> Resul
     Ok(Answer::Records(records.iter().map(values).collect()))
 }
 
-/// A dash for nothing.
+/// Returns the value, or a dash for none.
 pub fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }

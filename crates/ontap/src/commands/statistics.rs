@@ -21,7 +21,7 @@ impl Performance {
         format!("{}-wid{}", self.path.volume, self.id)
     }
 
-    /// All requests.
+    /// Returns all requests.
     fn total(&self) -> Rate {
         let all = [self.reads, self.writes, self.others];
         let mut sum = Rate::default();
@@ -81,7 +81,7 @@ const FIELDS: &[Field<Performance>] = &[
     Field::new("qos-max", "Wait for Limits", |p| latency(p.waited)),
 ];
 
-/// `statistics volume show`
+/// Runs `statistics volume show`
 pub fn volumes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::new(&["Volume"], 15),
@@ -115,7 +115,7 @@ pub fn volumes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure
     })
 }
 
-/// The line before those of volumes: of all together.
+/// Returns the line before those of volumes: of all together.
 fn together(all: &[Performance]) -> Performance {
     let sum = |of: fn(&Performance) -> Rate| {
         let mut sum = Performance::default();
@@ -143,7 +143,7 @@ fn together(all: &[Performance]) -> Performance {
     total
 }
 
-/// `qos statistics volume latency show` and `performance show`.
+/// Runs `qos statistics volume latency show` and `performance show`.
 pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const LATENCY: &[Column] = &[
         Column::new(&["Workload"], 19),
@@ -199,7 +199,7 @@ pub fn qos(what: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 /// ONTAP's name for it, and its value.
 type Counter = (&'static str, fn(&Performance) -> String);
 
-/// `statistics show -object volume`: all counters of each volume, one below the other.
+/// Runs `statistics show -object volume`: all counters of each volume, one below the other.
 pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(object) = parsed.get("object").filter(|object| *object != "volume") {
         return Err(invalid(object, "object", "volume"));

@@ -23,7 +23,7 @@ fn percent(used: u64, of: u64) -> String {
     format!("{}%", percent.unwrap_or(0))
 }
 
-/// `cluster show`: there is one node.
+/// Runs `cluster show`: there is one node.
 pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<String>] = &[
         Field::key("node", "Node", String::clone),
@@ -42,7 +42,7 @@ pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fa
     })
 }
 
-/// `vserver show`: the projects.
+/// Runs `vserver show`: the projects.
 pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Svm>] = &[
         Field::key("vserver", "Vserver", |s| s.name.clone()),
@@ -104,14 +104,14 @@ struct Pool {
 }
 
 impl Pool {
-    /// Bytes that its volumes may still use: of its capacity, and of the node's space.
+    /// Returns the bytes that its volumes may still use: of its capacity, and of the node's space.
     fn available(&self) -> u64 {
         let left = self.aggregate.size.saturating_sub(self.aggregate.used);
         self.physical.bound(left)
     }
 }
 
-/// `storage aggregate show`: the storage pools.
+/// Runs `storage aggregate show`: the storage pools.
 pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Pool>] = &[
         Field::key("aggregate", "Aggregate", |p| p.aggregate.name.clone()),
@@ -215,7 +215,7 @@ impl Space {
     }
 }
 
-/// `df`: a line for the data of a volume, and one for what is kept for its snapshots.
+/// Runs `df`: a line for the data of a volume, and one for what is kept for its snapshots.
 pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const KIB: fn(u64) -> String = |bytes| bytes.div_ceil(1024).to_string();
     const FIELDS: &[Field<Space>] = &[
@@ -322,8 +322,8 @@ fn key(
     })
 }
 
-/// The policy that the arguments name: without a machine the cluster's, or the only one of that
-/// name.
+/// Returns the policy that the arguments name: without a machine the cluster's, or the only one of
+/// that name.
 fn named(
     parsed: &Parsed,
     cluster: &dyn Cluster,
@@ -358,7 +358,7 @@ fn copies(policy: &StoragePolicy) -> (bool, &[Copies]) {
     }
 }
 
-/// `volume snapshot policy`.
+/// Runs `volume snapshot policy`.
 pub fn snapshot_policy(
     verb: &str,
     parsed: &Parsed,
@@ -544,7 +544,8 @@ fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, F
     )
 }
 
-/// `100MB/s`, `500iops`, `500iops,100MB/s`, `INF`: operations and bytes a second.
+/// Reads a throughput: `100MB/s`, `500iops`, `500iops,100MB/s` or `INF`. Returns operations and
+/// bytes a second.
 fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
     if text.eq_ignore_ascii_case("inf") {
         return Some((None, None));
@@ -581,7 +582,7 @@ fn allowed(policy: &StoragePolicy) -> String {
     }
 }
 
-/// `qos policy-group`.
+/// Runs `qos policy-group`.
 pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Qos;
     const FIELDS: &[Field<Owned>] = &[
@@ -675,7 +676,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
     }
 }
 
-/// `job show`: operations of the control plane.
+/// Runs `job show`: operations of the control plane.
 pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Job>] = &[
         Field::key("id", "Job ID", |j: &Job| j.id.to_string()).ordered(|j| u64::MAX - j.id),
@@ -715,7 +716,7 @@ pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-/// `event log show`: the audit log, newest first.
+/// Runs `event log show`: the audit log, newest first.
 pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const MOST: u32 = 500;
     const FIELDS: &[Field<Event>] = &[

@@ -14,7 +14,7 @@ fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     Path::parse(text).ok_or_else(|| invalid(text, name, "[<cluster>:]<vserver>:<volume>"))
 }
 
-/// A throttle that was given.
+/// Returns a throttle that was given.
 fn throttle(parsed: &Parsed) -> Result<Option<Option<u64>>, Failure> {
     let Some(text) = parsed.get("throttle") else {
         return Ok(None);
@@ -180,7 +180,7 @@ fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// `-file-list /a,/b,@/c`: where a name begins with `@` it is the new one of the path before it.
+/// Reads `-file-list /a,/b,@/c`: a name that begins with `@` is the new one of the path before it.
 fn files(parsed: &Parsed) -> Vec<FileRestore> {
     let mut all: Vec<FileRestore> = Vec::new();
     for part in parsed.get("file-list").unwrap_or_default().split(',') {
@@ -251,8 +251,8 @@ fn change(
     })
 }
 
-/// The destinations of the relationships that the arguments mean; `release` reads those whose
-/// source is here.
+/// Returns the destinations of the relationships that the arguments mean; `release` reads those
+/// whose source is here.
 fn matched(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
     let destination = argument(parsed, "destination-path")?;
     let plain = !destination.contains(['*', '|', '!', '<', '>']);

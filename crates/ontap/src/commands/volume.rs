@@ -98,7 +98,7 @@ fn kind(volume: &Volume) -> &'static str {
     if volume.protection { "DP" } else { "RW" }
 }
 
-/// A volume by the arguments `-vserver` and another.
+/// Returns the path of the volume that the arguments `-vserver` and another name.
 fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     let volume = argument(parsed, name)?;
     let text = format!("{}:{volume}", argument(parsed, "vserver")?);
@@ -125,7 +125,7 @@ pub fn permissions(text: &str) -> Option<u32> {
     found.filter(|mode| *mode <= 0o7777)
 }
 
-/// The settings among the arguments.
+/// Returns the settings among the arguments.
 fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
     let text = |name: &str| parsed.get(name).map(str::to_owned);
     let read = |name: &str, kind: &str, read: fn(&str) -> Option<u64>| {
@@ -171,13 +171,13 @@ fn settings(parsed: &Parsed) -> Result<Settings, Failure> {
 
 const SIZE: &str = "{<integer>[KB|MB|GB|TB|PB]}";
 
-/// Bytes of a size that is one at least.
+/// Returns the bytes of a size that is one at least.
 fn size(text: &str) -> Option<u64> {
     let bytes = value::number(text)?;
     (1.0..9.0e18).contains(&bytes).then_some(bytes as u64)
 }
 
-/// `volume create`, of type `RW` or `DP`.
+/// Runs `volume create`, of type `RW` or `DP`.
 pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let text = argument(parsed, "size")?;
@@ -198,7 +198,7 @@ pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume creation", &path))
 }
 
-/// `volume delete`, of one that exists.
+/// Runs `volume delete`, of one that exists.
 pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let change = Change::VolumeDelete(path.clone());
@@ -206,7 +206,7 @@ pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume deletion", &path))
 }
 
-/// `volume modify`, `mount`, `unmount`, `online`, `offline`.
+/// Runs `volume modify`, `mount`, `unmount`, `online`, `offline`.
 pub fn modify(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let mut settings = settings(parsed)?;
@@ -233,7 +233,7 @@ pub fn modify(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answ
     Ok(said.into())
 }
 
-/// `volume size`: shows it, or sets it; `+10g` and `-10g` are by so much.
+/// Runs `volume size`: shows it, or sets it; `+10g` and `-10g` are by so much.
 pub fn resize(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let all = cluster.volumes();
@@ -272,7 +272,7 @@ pub fn resize(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     .into())
 }
 
-/// `volume rename`
+/// Runs `volume rename`
 pub fn rename(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let to = argument(parsed, "newname")?.to_owned();
@@ -283,7 +283,7 @@ pub fn rename(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume rename", &renamed))
 }
 
-/// `volume clone create`, of a volume or of its snapshot.
+/// Runs `volume clone create`, of a volume or of its snapshot.
 pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let change = Change::VolumeClone {
         path: path(parsed, "flexclone")?,
@@ -295,7 +295,7 @@ pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> 
     Ok(String::new().into())
 }
 
-/// `volume clone split start`
+/// Runs `volume clone split start`
 pub fn split(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "flexclone")?, cluster)?;
     cluster.change(Change::VolumeSplit(path)).map_err(failed)?;
@@ -317,7 +317,7 @@ fn successful(what: &str, path: &Path) -> Answer {
     .into()
 }
 
-/// `volume show`, with queries and `-fields`.
+/// Runs `volume show`, with queries and `-fields`.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::new(&["Vserver"], 9),
