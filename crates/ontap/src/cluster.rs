@@ -443,13 +443,13 @@ pub trait Cluster: Send + Sync {
         self.read(&mut |rows, manager| all = manager.replications(rows, volume));
         all
     }
-    /// Policies, by name, ours and the user's.
+    /// Returns the policies, by name, ours and the user's.
     fn policies(&self) -> Vec<Policy> {
         let mut all = Vec::new();
         self.read(&mut |rows, _| all = rows.policies());
         all
     }
-    /// Schedules, ours and the user's.
+    /// Returns the schedules, ours and the user's.
     fn schedules(&self) -> Vec<NamedSchedule> {
         let system = schedule::named().into_iter();
         let system = system.map(|(name, schedule, about)| NamedSchedule {
@@ -471,9 +471,9 @@ pub trait Cluster: Send + Sync {
     }
     /// Returns the volumes of this node that commands may name.
     fn volumes(&self) -> Vec<Volume>;
-    /// Machines, by name: those that have something, and those that were made by name.
+    /// Returns the machines, by name: those that have something, and those that were made by name.
     fn svms(&self) -> Vec<Svm>;
-    /// Aggregates, by machine and name.
+    /// Returns the aggregates, by machine and name.
     fn aggregates(&self) -> Vec<Aggregate>;
     /// Returns the node's physical space.
     fn physical(&self) -> Physical {
@@ -487,7 +487,7 @@ pub trait Cluster: Send + Sync {
     fn storage_policies(&self, kind: NamedKind) -> Vec<StoragePolicy>;
     /// What volumes do: blocks for as long as it is to be measured.
     fn performance(&self, over: Duration) -> Vec<Performance>;
-    /// Operations, newest first.
+    /// Returns operations, newest first.
     fn jobs(&self) -> Vec<Job>;
     /// Returns the newest entries of the audit log, so many at most.
     ///
@@ -504,7 +504,7 @@ pub trait Cluster: Send + Sync {
     }
     /// Nodes that were paired with this one, by name.
     fn peers(&self) -> Vec<Peer>;
-    /// SHA-256 of this node's own certificate, hexadecimal: what peers check.
+    /// Returns the SHA-256 of this node's own certificate, hexadecimal: what peers check.
     fn fingerprint(&self) -> String;
     /// Returns the address at which this node listens for peers, `host:port`; `None` where it does
     /// not.
@@ -548,7 +548,7 @@ pub trait Cluster: Send + Sync {
     }
     /// Shares of SMB, by machine and name.
     fn shares(&self) -> Vec<Share>;
-    /// Sessions over SMB, by number.
+    /// Returns the sessions over SMB, by number.
     fn smb_sessions(&self) -> Vec<SmbSession>;
     /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as
     /// the relationship's [`weir_replica::model::Transfer`] (or, when it has ended already, as its

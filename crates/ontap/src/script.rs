@@ -65,13 +65,13 @@ fn path(text: &str) -> Path {
 }
 
 impl Script {
-    /// With nothing in it.
+    /// Creates a cluster with nothing in it.
     pub fn empty() -> Script {
         Script::default()
     }
 
-    /// One whose transfers move on whenever its relationships are listed. The first volume has
-    /// data, the others are protected.
+    /// Creates a cluster whose transfers move on whenever its relationships are listed. The first
+    /// volume has data, the others are protected.
     pub fn running(volumes: &[&str]) -> Script {
         let script = Script::default();
         script.state().moves = true;
@@ -129,7 +129,7 @@ impl Script {
         }
     }
 
-    /// An update of this relationship has brought so many bytes, as of this second.
+    /// Sets the bytes that an update of this relationship has brought, as of this second.
     pub fn moving(&self, destination: &str, bytes: u64, updated: i64) {
         let mut s = self.state();
         let update = Verb::Update {

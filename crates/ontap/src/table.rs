@@ -76,7 +76,7 @@ fn trimmed(text: &str) -> String {
     })
 }
 
-/// `2 entries were displayed.` for more than one.
+/// Writes `2 entries were displayed.` for more than one.
 fn counted(out: &mut String, rows: usize) {
     if rows > 1 {
         let _ = writeln!(out, "{rows} entries were displayed.");

@@ -61,7 +61,7 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-/// ONTAP's words for why the partner may not serve.
+/// Returns ONTAP's words for why the partner may not serve.
 pub fn reason(f: &Failover) -> Option<&'static str> {
     match (f.possible, f.connected) {
         (true, _) => None,

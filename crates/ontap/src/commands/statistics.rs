@@ -16,7 +16,7 @@ use crate::table::{self, Column};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Performance {
-    /// ONTAP's name for what a volume's requests are together.
+    /// Returns ONTAP's name for what a volume's requests are together.
     fn workload(&self) -> String {
         format!("{}-wid{}", self.path.volume, self.id)
     }

@@ -84,7 +84,7 @@ fn percent(volume: &Volume) -> String {
     format!("{}%", percent.unwrap_or(0))
 }
 
-/// Permission bits as ONTAP shows them: `---rwxr-xr-x`.
+/// Returns permission bits as ONTAP shows them: `---rwxr-xr-x`.
 fn signs(mode: u32) -> String {
     let bit = |(at, sign): (usize, char)| match mode >> (8 - at) & 1 {
         1 => sign,
@@ -105,7 +105,7 @@ fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     Path::parse(&text).ok_or_else(|| invalid(volume, name, "volume name"))
 }
 
-/// Permission bits: octal digits, or `---rwxr-xr-x`.
+/// Reads permission bits: octal digits, or `---rwxr-xr-x`.
 ///
 /// `None`: neither.
 pub fn permissions(text: &str) -> Option<u32> {
