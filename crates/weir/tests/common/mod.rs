@@ -11,8 +11,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weir_base::{Clock as _, SystemClock};
 use weir_bench::control::Control;
 use weir_bench::rpc::Credential;
 
@@ -130,7 +131,7 @@ impl Server {
     /// Waits until the log has `count` lines with `text`; returns them. Fails with the log after
     /// two minutes.
     pub fn logged(&self, text: &str, count: usize) -> Vec<String> {
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let clock = SystemClock::new();
         loop {
             let log = self.log();
             let lines: Vec<String> = log
@@ -142,7 +143,7 @@ impl Server {
                 return lines;
             }
             assert!(
-                Instant::now() < deadline,
+                clock.monotonic() < Duration::from_secs(120),
                 "{} of {count} log lines with {text:?}:\n{log}",
                 lines.len()
             );
