@@ -12,33 +12,42 @@ from weirtest import PLACE, Case
 POOLS, VOLUMES, INSTANCES = (f"{PLACE}/{c}" for c in ("storagePools", "volumes", "instances"))
 
 
+def instance(share):
+    return {"tier": "BASIC_HDD", "fileShares": [{"name": share, "capacityGb": "1024"}],
+            "networks": [{"network": "default"}]}
+
+
 @unittest.skipUnless(shutil.which("nfs-cp"), "libnfs's tools are not installed (Debian: libnfs-utils)")
-class Served(Case):
+class Tools(Case):
+    """What libnfs's tools see."""
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="weir-served-")
         self.addCleanup(self.folder.cleanup)
         self.files = 0
 
-    def url(self, path):
-        return f"nfs://127.0.0.1/{path}?version=3&nfsport={self.nfs}&mountport={self.nfs}&auto-traverse-mounts=0"
+    def url(self, path, host="127.0.0.1"):
+        return f"nfs://{host}/{path}?version=3&nfsport={self.nfs}&mountport={self.nfs}&auto-traverse-mounts=0"
 
     def run_tool(self, *words):
         return subprocess.run(words, capture_output=True, timeout=60)
 
-    def write(self, path, text):
+    def write(self, path, text, host="127.0.0.1"):
         self.files += 1
         local = os.path.join(self.folder.name, str(self.files))
         with open(local, "w") as f:
             f.write(text)
-        return self.run_tool("nfs-cp", local, self.url(path)).returncode == 0
+        return self.run_tool("nfs-cp", local, self.url(path, host)).returncode == 0
 
-    def read(self, path):
-        got = self.run_tool("nfs-cat", self.url(path))
+    def read(self, path, host="127.0.0.1"):
+        got = self.run_tool("nfs-cat", self.url(path, host))
         return got.stdout.decode() if got.returncode == 0 else None
 
-    def lists(self, share):
-        return self.run_tool("nfs-ls", self.url(share + "/")).returncode == 0
+    def lists(self, share, host="127.0.0.1"):
+        return self.run_tool("nfs-ls", self.url(share + "/", host)).returncode == 0
 
+
+class Served(Tools):
     def rules(self, *rules):
         return {"exportPolicy": {"rules": list(rules)}}
 
@@ -92,31 +101,59 @@ class Served(Case):
             self.assertTrue(self.write("si/f", "text"))
             self.assertEqual(self.read("si/f"), "text")
 
-    def test_the_usual_share_name_as_often_as_one_likes(self):
+    def test_the_usual_share_name(self):
         """`vol1`, the name in the public documents, which the first volume of a fresh server has as well."""
         local = "projects/weir/locations/local"
         first = self.ok("GET", f"{local}/volumes/vol1")["mountOptions"]
         self.assertEqual([option["protocol"] for option in first], ["NFSV3", "NFSV4"])
         self.assertEqual(first[0]["export"], "/vol1")
         self.nfs = int(re.search(r",port=(\d+)", first[0]["instructions"])[1])
-        paths = ["/vol1"]
-        for instance in ("usual1", "usual2"):
-            made = self.done("POST", INSTANCES, {
-                "tier": "BASIC_HDD", "fileShares": [{"name": "vol1", "capacityGb": "1024"}],
-                "networks": [{"network": "default"}]}, instanceId=instance)
-            self.assertEqual(made["exportPaths"], [f"/{instance}/vol1"])
-            paths += made["exportPaths"]
+        # Clients of an instance mount /vol1, and would find the first volume there.
+        error = self.refused(409, "ALREADY_EXISTS", "POST", INSTANCES, instance("vol1"), instanceId="usual")
+        self.assertIn("--instance-addresses", error["message"])
         self.done("POST", POOLS, {"serviceLevel": "STANDARD", "capacityGib": "1024", "network": "default"},
                   storagePoolId="usual")
         volume = self.done("POST", VOLUMES, {"storagePool": "usual", "shareName": "vol1", "capacityGib": "10",
                                              "protocols": ["NFSV3"], "unixPermissions": "0777"}, volumeId="usual")
         self.assertEqual(volume["shareName"], "vol1")
-        paths.append(volume["mountOptions"][0]["export"])
-        self.assertEqual(len(set(paths)), 4, paths)
-        for path in paths:
-            self.assertTrue(self.lists(path.lstrip("/")), path)
-        self.assertTrue(self.write(paths[3].lstrip("/") + "/only-here", "text"))
+        path = volume["mountOptions"][0]["export"].lstrip("/")
+        self.assertNotEqual(path, "vol1")
+        self.assertTrue(self.lists(path))
+        self.assertTrue(self.write(path + "/only-here", "text"))
         self.assertIsNone(self.read("vol1/only-here"))
+
+
+class Addresses(Tools):
+    """Each instance at an address of its own, as the clouds have it."""
+
+    arguments = ("--instance-addresses", "127.9.0.0/29")
+
+    def test_each_instance_has_its_address_and_the_usual_share(self):
+        first = self.ok("GET", "projects/weir/locations/local/volumes/vol1")["mountOptions"]
+        self.nfs = int(re.search(r",port=(\d+)", first[0]["instructions"])[1])
+        hosts = []
+        for name in ("own1", "own2"):
+            made = self.done("POST", INSTANCES, instance("vol1"), instanceId=name)
+            self.assertEqual(made["exportPaths"], ["/vol1"])
+            hosts += made["networks"][0]["ipAddresses"]
+        self.assertEqual(hosts, ["127.9.0.1", "127.9.0.2"])
+        self.assertEqual(self.ok("GET", f"{INSTANCES}/own2")["networks"][0]["ipAddresses"], hosts[1:])
+        self.assertTrue(self.lists("own1/vol1"))
+        for host in hosts:
+            self.assertTrue(self.lists("vol1", host), host)
+            self.assertFalse(self.lists("own1/vol1", host), host)
+        if os.geteuid() == 0:
+            for host in hosts:
+                self.assertTrue(self.write("vol1/f", host, host), host)
+            self.assertEqual([self.read("vol1/f", host) for host in hosts], hosts)
+        self.assertIsNone(self.read("vol1/f"))
+        self.done("DELETE", f"{INSTANCES}/own1")
+        self.assertIsNone(self.read("vol1/f", hosts[0]), "nobody has the address now")
+        self.assertFalse(self.lists("vol1", hosts[0]), "it is not the server's own /vol1 either")
+        for n in range(5):
+            self.done("POST", INSTANCES, instance("vol1"), instanceId=f"more{n}")
+        error = self.refused(429, "RESOURCE_EXHAUSTED", "POST", INSTANCES, instance("vol1"), instanceId="one-too-many")
+        self.assertIn("127.9.0.0/29", error["message"])
 
 
 if __name__ == "__main__":

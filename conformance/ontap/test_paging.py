@@ -1,5 +1,6 @@
 """Every list in pages, while records are deleted and made between the pages: what stays is shown once."""
 
+import itertools
 import re
 import unittest
 
@@ -81,21 +82,27 @@ class Lists(Case):
         self.done("POST", f"{sub}/storagePools?storagePoolId=pool",
                   {"serviceLevel": "FLEX", "capacityGib": "1024", "network": "default"})
         flex = {"serviceLevel": "FLEX", "capacityGib": "1024", "network": "default"}
-        share = {"tier": "BASIC_HDD", "fileShares": [{"name": "s", "capacityGb": "1024"}], "networks": [{}]}
+        shares = itertools.count()
+
+        def share():
+            """An instance with a share name of its own."""
+            return {"tier": "BASIC_HDD", "fileShares": [{"name": f"s{next(shares)}", "capacityGb": "1024"}],
+                    "networks": [{}]}
+
         self.volume("of", sub)
-        self.done("POST", f"{sub}/instances?instanceId=of", share)
+        self.done("POST", f"{sub}/instances?instanceId=of", share())
         lists = [
-            ("storagePools", "storagePools", "storagePoolId", flex),
-            ("volumes/of/snapshots", "snapshots", "snapshotId", {}),
+            ("storagePools", "storagePools", "storagePoolId", lambda: flex),
+            ("volumes/of/snapshots", "snapshots", "snapshotId", dict),
             ("instances", "instances", "instanceId", share),
-            ("instances/of/snapshots", "snapshots", "snapshotId", {}),
+            ("instances/of/snapshots", "snapshots", "snapshotId", dict),
         ]
         for under, collection, parameter, body in lists:
             path = f"{sub}/{under}"
             for query in ({}, {"orderBy": "createTime desc"}):
                 with self.subTest(path, **query):
                     self.cloud(path, collection,
-                               lambda n, path=path, p=parameter, b=body: self.done("POST", f"{path}?{p}={n}", b),
+                               lambda n, path=path, p=parameter, b=body: self.done("POST", f"{path}?{p}={n}", b()),
                                lambda n, path=path: self.drop(f"{path}/{n}"), **query)
                     for left in self.ok("GET", path).get(collection, []):
                         if not left["name"].endswith("/of") and not left["name"].endswith("/pool"):

@@ -95,16 +95,28 @@ fn performance(p: Performance) -> Value {
     }
 }
 
+/// Returns the networks with the instance's own address. Those of an instance at the server's
+/// address have none: [`crate::mount::reach`] completes them.
 fn networks(i: &Volume) -> Value {
-    match i.extra.get("networks") {
-        Some(Value::Array(all)) if !all.is_empty() => Value::Array(all.clone()),
-        _ => json!([{}]),
+    let mut networks = match i.extra.get("networks") {
+        Some(Value::Array(all)) if !all.is_empty() => all.clone(),
+        _ => vec![json!({})],
+    };
+    if let Some(own) = i.own_address() {
+        for network in networks.iter_mut().filter_map(Value::as_object_mut) {
+            network.insert("ipAddresses".to_owned(), json!([own.to_string()]));
+        }
     }
+    Value::Array(networks)
 }
 
-/// Returns the paths that lead to the share, the one that is always its own first.
+/// Returns the paths that lead to the share at the instance's address, the one that is always its
+/// own first.
 fn export_paths(i: &Volume) -> Vec<String> {
-    i.paths.iter().map(|path| format!("/{path}")).collect()
+    match i.own_address() {
+        Some(_) => vec![format!("/{}", i.share_name)],
+        None => i.paths.iter().map(|path| format!("/{path}")).collect(),
+    }
 }
 
 fn share(i: &Volume) -> Value {
@@ -169,6 +181,7 @@ pub fn new_instance(body: Object) -> ApiResult<NewVolume> {
         presentation: Presentation::Filestore(Tiered {
             tier: tier.into(),
             performance: config(&mut f)?.value(),
+            address: None,
         }),
         deletion_restricted: f.flag("deletionProtectionEnabled").value().unwrap_or(false),
         description: f.text("description").value().unwrap_or_default(),

@@ -56,8 +56,8 @@ pub fn exports(v: &Volume) -> Value {
 }
 
 /// Completes a resource in normal form with the address at which its reader reaches this server. It
-/// is in `mountOptions`, of the protocols that are served, and in the addresses of `networks`.
-/// Addresses that the resource was stored with are replaced.
+/// is in `mountOptions`, of the protocols that are served, and in the addresses of `networks`, except
+/// of an instance with an address of its own.
 pub fn reach(resource: &mut Object, at: Mounts) {
     let share = resource.get("shareName").and_then(Value::as_str);
     let share = share.unwrap_or_default().to_owned();
@@ -67,9 +67,19 @@ pub fn reach(resource: &mut Object, at: Mounts) {
     }
     if let Some(Value::Array(networks)) = resource.get_mut("networks") {
         for network in networks.iter_mut().filter_map(Value::as_object_mut) {
-            network.insert("ipAddresses".to_owned(), json!([at.ip().to_string()]));
+            if own_address(network).is_none() {
+                network.insert("ipAddresses".to_owned(), json!([at.ip().to_string()]));
+            }
         }
     }
+}
+
+/// Returns the address that is an instance's own, if it has one. Operations of earlier versions were
+/// stored with the unspecified address where the reader's belongs.
+fn own_address(network: &Object) -> Option<IpAddr> {
+    let address = network.get("ipAddresses")?.get(0)?.as_str()?;
+    let address: IpAddr = address.parse().ok()?;
+    (!address.is_unspecified()).then_some(address)
 }
 
 /// Returns an option of [`exports`] with its address; `None` if its protocol is not served.
@@ -165,6 +175,10 @@ mod tests {
         assert_eq!(smb["exportFull"], "\\\\fd00::1\\a$");
         let network = json!([{"reservedIpRange": "10.0.0.0/29", "ipAddresses": ["fd00::1"]}]);
         assert_eq!(object["networks"], network);
+        let own = json!([{"ipAddresses": ["10.9.0.1"]}]);
+        object.insert("networks".to_owned(), own.clone());
+        reach(&mut object, at);
+        assert_eq!(object["networks"], own);
         assert_eq!(object["description"], "0.0.0.0");
     }
 

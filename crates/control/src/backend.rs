@@ -6,6 +6,7 @@
 
 use crate::model::EngineSnapshot;
 use crate::secret::Secret;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 pub use weir_base::SnapshotIdentity;
@@ -224,6 +225,9 @@ pub struct ExportSpec {
     /// Absolute paths that clients mount, the canonical one first; at least one. No other volume
     /// has any of them.
     pub paths: Vec<String>,
+    /// Address of the server that is the export's own, with its path there: clients of that address
+    /// see nothing else.
+    pub home: Option<(IpAddr, String)>,
     /// Export rules in order. Empty: no client may use it. `None`: the volume has no policy of its
     /// own, and the node's default applies (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,

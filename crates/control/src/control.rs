@@ -25,6 +25,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use weir_base::network::AddressBlock;
 use weir_base::{Clock, Rng};
 
 /// Seconds between two writes of a token's last use.
@@ -43,6 +44,9 @@ pub struct Options {
     pub catalog: String,
     /// Service levels and tiers in force.
     pub levels: Levels,
+    /// Addresses of the server that Filestore instances get for their own; `None`: all are at the
+    /// server's address, where their share names must differ.
+    pub instance_addresses: Option<AddressBlock>,
     /// Node that carries out jobs.
     pub backend: Arc<dyn Backend>,
     /// Clock for timestamps and schedules.
@@ -124,6 +128,7 @@ impl Control {
         let Options {
             catalog,
             levels,
+            instance_addresses,
             backend,
             clock,
             rng,
@@ -163,9 +168,16 @@ impl Control {
             let catalog = catalog.clone();
             move |e| OpenError::from_catalog(&catalog, e)
         };
-        let (store, loaded) = Store::open(catalog, levels, owner, Arc::clone(&clock), copy)
-            .await
-            .map_err(wrong)?;
+        let (store, loaded) = Store::open(
+            catalog,
+            levels,
+            instance_addresses,
+            owner,
+            Arc::clone(&clock),
+            copy,
+        )
+        .await
+        .map_err(wrong)?;
         check_levels(&store.view())?;
         let published = watch::Sender::new(Effective::default());
         let context = Arc::new(JobContext::new(

@@ -12,6 +12,7 @@ use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::SnapshotIdentity;
 
@@ -349,6 +350,7 @@ impl Presentation {
         Presentation::Filestore(Tiered {
             tier: tier.into(),
             performance: None,
+            address: None,
         })
     }
 
@@ -380,6 +382,10 @@ pub struct Tiered {
     pub tier: Arc<str>,
     /// Custom performance; `None`: the tier's own.
     pub performance: Option<Performance>,
+    /// Address of the server that is the instance's own; `None`: it is at the server's address, like
+    /// all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
 }
 
 /// A volume in the catalog.
@@ -453,6 +459,11 @@ impl Volume {
     /// Returns the canonical export path, without its leading slash.
     pub fn path(&self) -> &Arc<str> {
         self.paths.first().unwrap_or(&self.share_name)
+    }
+
+    /// Returns the address of the server that is its own, if it has one.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        self.tiered()?.address
     }
 
     /// Returns the name of its share over SMB; `None` if it does not have that protocol.

@@ -192,6 +192,9 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     let export = ExportSpec {
         key: volume.key.to_string(),
         paths: slashed(&volume.paths),
+        home: volume
+            .own_address()
+            .map(|own| (own, format!("/{}", volume.share_name))),
         rules: exports::enforced(volume.export_rules.as_deref(), protocols),
         protocols,
         share: smb::share(volume),

@@ -13,7 +13,7 @@ use crate::backend::{VolumeState, is_keyed};
 use crate::bootstrap;
 use crate::catalog::Catalog;
 use crate::jobs::JobContext;
-use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Volume};
+use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Tiered, Volume};
 use crate::name::{Name, Place, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
@@ -219,9 +219,12 @@ fn put(
         .cloned()
         .collect();
     if own.is_empty() {
+        let alone = record
+            .as_ref()
+            .is_some_and(|record| record.address.is_some());
         // No other volume has the key.
-        own =
-            paths::of(&tx.view, &name, &share).unwrap_or_else(|_| vec![state.key.as_str().into()]);
+        own = paths::of(&tx.view, &name, &share, alone)
+            .unwrap_or_else(|_| vec![state.key.as_str().into()]);
     }
     let had = record.as_ref().and_then(Record::protocols);
     let smb = record.as_ref().map(Record::share).unwrap_or_default();
@@ -250,6 +253,20 @@ fn put(
         || Presentation::in_pool(bootstrap::POOL),
         |record| record.presentation(bootstrap::POOL, TIER),
     );
+    let presentation = match presentation {
+        // Another instance got it after this one's deletion, which a crash has undone.
+        Presentation::Filestore(tiered)
+            if tiered
+                .address
+                .is_some_and(|own| !tx.view.is_address_free(own)) =>
+        {
+            Presentation::Filestore(Tiered {
+                address: None,
+                ..tiered
+            })
+        }
+        other => other,
+    };
     let mut made = Volume {
         key: state.key.as_str().into(),
         number: Some(state.number),

@@ -17,6 +17,7 @@ use crate::model::{
 use crate::name::{Surface, VolumeName};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Maximum length in bytes: the engine's limit. Longer records leave out values that can be found
@@ -58,6 +59,9 @@ pub(crate) struct Record {
     /// Custom performance of an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub performance: Option<Performance>,
+    /// Address of the server that is an instance's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     /// [`Protocol::number`] of each protocol; `None`: not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocols: Option<Vec<i64>>,
@@ -121,6 +125,7 @@ impl Record {
             large: volume.large(),
             tier: volume.tiered().map(|tiered| tiered.tier.clone()),
             performance: volume.tiered().and_then(|tiered| tiered.performance),
+            address: volume.own_address(),
             protocols: Some(volume.protocols.iter().map(|p| p.number()).collect()),
             style: volume.smb.style.map(SecurityStyle::number),
             smb_name: volume.smb.name.clone(),
@@ -165,6 +170,7 @@ impl Record {
             }) => Presentation::Filestore(Tiered {
                 tier: name(&self.tier, tier),
                 performance: self.performance,
+                address: self.address,
             }),
             _ => Presentation::Netapp(Pooled {
                 pool: name(&self.pool, pool),
@@ -224,6 +230,7 @@ mod tests {
             large: true,
             tier: None,
             performance: None,
+            address: None,
             protocols: Some(Protocol::ALL.iter().map(|p| p.number()).collect()),
             style: Some(SecurityStyle::Ntfs.number()),
             smb_name: Some(long(80).into()),
@@ -255,6 +262,7 @@ mod tests {
             mibps: None,
             tier: Some(long(63).into()),
             performance: Some(Performance::IopsPerTb(u64::MAX)),
+            address: Some(std::net::Ipv6Addr::from_bits(u128::MAX).into()),
             ..record
         };
         assert!(instance.text().len() <= MAX);

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use weir_base::network::AddressBlock;
 use weir_relations::manager::Edit;
 
 /// Number of ended operations kept before a batch of the oldest is forgotten.
@@ -346,6 +347,7 @@ pub(crate) struct Store {
     pub catalog: Catalog,
     copy: Option<Arc<dyn CatalogCopy>>,
     levels: Arc<Levels>,
+    instance_addresses: Option<AddressBlock>,
     owner: String,
     clock: Arc<dyn weir_base::Clock>,
     head: Mutex<Head>,
@@ -361,6 +363,7 @@ impl Store {
     pub async fn open(
         catalog: Catalog,
         levels: Levels,
+        instance_addresses: Option<AddressBlock>,
         owner: String,
         clock: Arc<dyn weir_base::Clock>,
         copy: Option<Arc<dyn CatalogCopy>>,
@@ -368,12 +371,13 @@ impl Store {
         catalog.own(&owner).await?;
         let loaded = catalog.load().await?;
         let levels = Arc::new(levels);
-        let (view, ended) = assemble(&levels, &loaded);
+        let (view, ended) = assemble(&levels, instance_addresses, &loaded);
         let (queue, messages) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
             catalog,
             copy,
             levels,
+            instance_addresses,
             owner,
             clock,
             view: ArcSwap::from_pointee(view.clone()),
@@ -594,7 +598,8 @@ impl Store {
         loop {
             match self.catalog.load().await {
                 Ok(loaded) => {
-                    let (mut view, mut ended) = assemble(&self.levels, &loaded);
+                    let (mut view, mut ended) =
+                        assemble(&self.levels, self.instance_addresses, &loaded);
                     for write in waiting {
                         redo(&mut view, &mut ended, write);
                     }
@@ -763,8 +768,15 @@ fn overtaken() -> Refusal {
 }
 
 /// Returns the view of the loaded state, and the ended operations, oldest first.
-fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
-    let mut view = View::empty(Arc::clone(levels));
+fn assemble(
+    levels: &Arc<Levels>,
+    instance_addresses: Option<AddressBlock>,
+    loaded: &Loaded,
+) -> (View, VecDeque<Name>) {
+    let mut view = View {
+        instance_addresses,
+        ..View::empty(Arc::clone(levels))
+    };
     for pool in &loaded.pools {
         view.put_pool(Arc::new(pool.clone()));
     }

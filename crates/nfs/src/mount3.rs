@@ -15,7 +15,9 @@ use weir_base::VolumeId;
 use weir_base::limits::MAX_MOUNT_PATH;
 use weir_base::limits::net::{MAX_EXPORT_LIST, MAX_MOUNTS};
 use weir_vfs::names::Wait;
-use weir_vfs::{Error, ExportTable, OpContext, Protocol, Rule, Stop, Suspend, Verdict, Vfs};
+use weir_vfs::{
+    Error, Export, ExportTable, OpContext, Protocol, Rule, Scope, Stop, Suspend, Verdict, Vfs,
+};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -93,6 +95,8 @@ pub(crate) struct Op<'a> {
     pub(crate) table: &'a ExportTable,
     pub(crate) mounts: &'a Mounts,
     pub(crate) client: IpAddr,
+    /// The address of the server that the client has come to.
+    pub(crate) local: IpAddr,
     /// Whether callers can be established by Kerberos.
     pub(crate) kerberos: bool,
     pub(crate) cx: &'a mut OpContext,
@@ -119,7 +123,7 @@ impl Op<'_> {
             }
             Args::Umnt(path) => {
                 let text = String::from_utf8_lossy(path);
-                let found = self.table.of_path(&text);
+                let found = self.table.of_path_at(self.local, &text);
                 self.volume = found.map(|(export, _)| export.volume());
                 self.mounts
                     .remove(self.client, Some(text.trim_end_matches('/')));
@@ -133,10 +137,20 @@ impl Op<'_> {
     /// EXPORT shows a client what it may mount, and the clients that this is for; of very many exports the first by name.
     fn export(&mut self) {
         let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
-        let exports = self.table.iter();
-        let mut exports: Vec<_> = exports
-            .filter(|e| matches!(verdict(e), Verdict::Rule(rule) if usable(rule, self.kerberos)))
-            .flat_map(|e| e.paths().map(move |path| (path, e)))
+        let all: Vec<(&str, &Export)> = match self.table.scope(self.local) {
+            Scope::All => {
+                let exports = self.table.iter();
+                exports
+                    .flat_map(|e| e.paths().map(move |path| (path, e)))
+                    .collect()
+            }
+            Scope::Own(own) => own.into_iter().map(|(e, path)| (path, e)).collect(),
+        };
+        let mut exports: Vec<_> = all
+            .into_iter()
+            .filter(
+                |(_, e)| matches!(verdict(e), Verdict::Rule(rule) if usable(rule, self.kerberos)),
+            )
             .collect();
         exports.sort_unstable_by_key(|(path, _)| *path);
         for (path, e) in exports {
@@ -162,7 +176,7 @@ impl Op<'_> {
 
     fn mnt(&mut self, path: &[u8]) -> Result<(), Suspend> {
         let text = String::from_utf8_lossy(path);
-        let Some((export, rest)) = self.table.of_path(&text) else {
+        let Some((export, rest)) = self.table.of_path_at(self.local, &text) else {
             self.out.put_u32(stat::NOENT);
             return Ok(());
         };

@@ -741,6 +741,7 @@ impl Service {
             table: &table,
             mounts: &self.mounts,
             client: conn.peer.ip().to_canonical(),
+            local: conn.local.ip(),
             kerberos: self.gss().is_some(),
             cx,
             out: &mut head,

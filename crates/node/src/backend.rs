@@ -243,6 +243,7 @@ impl Node {
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
+        export.home.clone_from(&spec.home);
         export.snapshot_directory = spec.snapshot_directory;
         if spec.ntfs {
             export.style = Style::Ntfs;

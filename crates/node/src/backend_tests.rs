@@ -55,6 +55,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
     ExportSpec {
         key: key.to_owned(),
         paths: vec![path.to_owned()],
+        home: None,
         rules: None,
         protocols: BOTH,
         share: None,

@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 use weir_base::VolumeId;
+use weir_base::network::AddressBlock;
 
 /// `nobody`: the identity of squashed and anonymous callers unless an export
 /// says otherwise.
@@ -229,6 +230,9 @@ pub struct Export {
     pub path: String,
     /// Further paths that lead to it.
     pub aliases: Vec<String>,
+    /// An address of this server that is the export's own, with its path there. Clients of that
+    /// address see this export and no other.
+    pub home: Option<(IpAddr, String)>,
     /// The volume. Requests reach it by the pipeline alone.
     pub(crate) volume: Arc<Volume>,
     /// The rules that admit clients; the first match decides. Without rules no client is admitted.
@@ -250,6 +254,7 @@ impl Export {
         Export {
             path: path.into(),
             aliases: Vec::new(),
+            home: None,
             volume,
             rules,
             read_only: false,
@@ -344,10 +349,24 @@ impl Named {
 
 type NamedPart = Arc<[Named]>;
 
+/// Exports that clients of one address of the server see.
+#[derive(Clone, Copy)]
+pub enum Scope<'t> {
+    /// All exports, at their paths.
+    All,
+    /// The one export that has the address, with its path there; `None`: no export has it, and
+    /// clients see nothing.
+    Own(Option<(&'t Export, &'t str)>),
+}
+
 /// All exports at one moment; immutable, replaced as a whole.
 pub struct ExportTable {
     /// Unique among all tables of the process.
     generation: u64,
+    /// Addresses of the server that are for single exports.
+    addresses: Option<AddressBlock>,
+    /// Exports with such an address, sorted by it.
+    by_address: Arc<[(IpAddr, Arc<Export>)]>,
     /// Exports by the volume's number modulo [`PARTS`], sorted by it.
     by_volume: Vec<Part>,
     /// Exports by the path's hash modulo [`PARTS`], sorted by path.
@@ -358,6 +377,8 @@ impl Default for ExportTable {
     fn default() -> ExportTable {
         ExportTable {
             generation: next_generation(),
+            addresses: None,
+            by_address: Arc::default(),
             by_volume: vec![Part::default(); PARTS],
             by_path: vec![NamedPart::default(); PARTS],
         }
@@ -405,6 +426,15 @@ impl ExportTable {
         ExportTable::default().with(&[], exports.into_iter().map(Arc::new).collect())
     }
 
+    /// Creates a table without exports, for a server where each of `addresses` is for a single
+    /// export.
+    pub fn with_addresses(addresses: Option<AddressBlock>) -> ExportTable {
+        ExportTable {
+            addresses,
+            ..ExportTable::default()
+        }
+    }
+
     /// This table without the exports of the volumes `gone`, and with `new` in place of what it has
     /// of their volumes.
     #[must_use]
@@ -418,6 +448,22 @@ impl ExportTable {
         leave.sort_unstable();
         leave.dedup();
         let leaves = |e: &Export| leave.binary_search(&e.volume.id()).is_ok();
+
+        let moves = |e: &Export| e.home.is_some();
+        let left = leave.iter().filter_map(|id| self.of_volume(*id));
+        let by_address = match left.into_iter().any(moves) || new.iter().any(|e| moves(e)) {
+            false => Arc::clone(&self.by_address),
+            true => {
+                let homes = |e: &Arc<Export>| Some((e.home.as_ref()?.0, Arc::clone(e)));
+                let new: Vec<_> = new.iter().filter_map(homes).collect();
+                rebuilt(
+                    &self.by_address,
+                    |(_, e)| leaves(e),
+                    &new,
+                    |a, b| a.0.cmp(&b.0),
+                )
+            }
+        };
 
         // New content of each part; `None`: the part stays as it is.
         let mut volumes: Vec<Option<Vec<Arc<Export>>>> = vec![None; PARTS];
@@ -443,6 +489,8 @@ impl ExportTable {
         let by_path = self.by_path.iter().zip(&paths);
         ExportTable {
             generation: next_generation(),
+            addresses: self.addresses,
+            by_address,
             by_volume: by_volume
                 .map(|(part, new)| match new {
                     Some(new) => rebuilt(
@@ -503,6 +551,38 @@ impl ExportTable {
             }
             end = prefix.rfind('/')?;
         }
+    }
+
+    /// Returns the exports that clients of the address `local` of the server see.
+    pub fn scope(&self, local: IpAddr) -> Scope<'_> {
+        if self.addresses.is_none() && self.by_address.is_empty() {
+            return Scope::All;
+        }
+        let local = local.to_canonical();
+        let found = self.by_address.binary_search_by_key(&local, |(at, _)| *at);
+        let found = found.ok().and_then(|at| self.by_address.get(at));
+        let own = found.and_then(|(_, e)| Some((&**e, e.home.as_ref()?.1.as_str())));
+        // An export keeps its address when the server has others for single exports by now.
+        match own.is_some() || self.addresses.is_some_and(|all| all.contains(local)) {
+            true => Scope::Own(own),
+            false => Scope::All,
+        }
+    }
+
+    /// Returns the export that `path` is, or is below, for clients of the address `local`; with the
+    /// rest of the path.
+    pub fn of_path_at<'p>(&self, local: IpAddr, path: &'p str) -> Option<(&Export, &'p str)> {
+        let (export, home) = match self.scope(local) {
+            Scope::All => return self.of_path(path),
+            Scope::Own(own) => own?,
+        };
+        let rest = path.trim_end_matches('/').strip_prefix(home)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some((export, rest))
+    }
+
+    /// Returns the exports that have an address of the server, in the order of these.
+    pub fn homes(&self) -> impl Iterator<Item = (IpAddr, &Export)> {
+        self.by_address.iter().map(|(at, e)| (*at, &**e))
     }
 
     /// Returns all exports, in no order.

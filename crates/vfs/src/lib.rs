@@ -39,8 +39,8 @@ pub use admission::Admissions;
 pub use clients::Clients;
 pub use error::{BadName, DeviceWait, Error, Event, Failure, OpResult, RoomWait, Stop, Suspend};
 pub use exports::{
-    Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Share, Squash, Transport,
-    Verdict,
+    Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Scope, Share, Squash,
+    Transport, Verdict,
 };
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, DOMAIN_NUMBERS, Groups, Identity, Sid, Token};

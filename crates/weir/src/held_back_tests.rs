@@ -285,6 +285,7 @@ impl Plane {
                 let options = Options {
                     catalog: url,
                     levels: Levels::built_in().unwrap(),
+                    instance_addresses: None,
                     backend: node,
                     clock: Arc::new(SystemClock::new()),
                     rng: Arc::new(SystemRng),

@@ -16,6 +16,7 @@ mod domains;
 mod endpoint;
 #[cfg(test)]
 mod held_back_tests;
+mod instances;
 mod keytab;
 mod krb5;
 mod log_device;

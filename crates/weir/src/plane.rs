@@ -234,6 +234,7 @@ impl Plane {
                 None => in_folder(&args.data)?,
             },
             levels,
+            instance_addresses: args.instance_addresses,
             backend: Arc::clone(&parts.node) as _,
             clock: Arc::clone(&parts.clock),
             rng: Arc::new(SystemRng) as Arc<dyn Rng>,

@@ -8,7 +8,7 @@ use weir_store::folder::Folder;
 use crate::cli::Serve;
 use crate::endpoint::ApiAddress;
 use crate::plane;
-use crate::{krb5, referrals, tls, usage};
+use crate::{instances, krb5, referrals, tls, usage};
 use weir_node::exports;
 
 /// Checks the options, the files that they name and the catalog. Returns true for a first start, which creates the
@@ -31,6 +31,7 @@ pub fn check(args: &Serve) -> Result<bool> {
 pub fn options(args: &Serve) -> Result<()> {
     let rules = exports::rules(&args.export_options).map_err(usage::error)?;
     tls::config(args, &rules)?;
+    instances::check(args)?;
     referrals::read(&args.nfs4_referral).map_err(usage::error)?;
     plane::check(args)?;
     if let Some(path) = &args.krb5_keytab {

@@ -35,7 +35,7 @@ use weir_node::{os, port};
 use weir_pair_node::{Pair, Serving};
 
 use crate::pair_connections::PairConnections;
-use crate::{callbacks, notify, predecessor, preflight, reload, storage, usage};
+use crate::{callbacks, instances, notify, predecessor, preflight, reload, storage, usage};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -90,6 +90,7 @@ pub fn run(args: &Serve) -> Result<()> {
         port::refused(args.nfs, "NFS", next, &error)
     })?;
     let address = listener.address();
+    let instances = instances::reserve(args.instance_addresses, address)?;
 
     let smb = match args.smb {
         ApiAddress::Off => None,
@@ -258,6 +259,13 @@ pub fn run(args: &Serve) -> Result<()> {
             event_loops.queues(),
             storage::Wire::Rpc,
         ));
+        for listener in instances::listen(instances)? {
+            let queues = event_loops.queues();
+            tokio::spawn(net::accept(listener, queues, storage::Wire::Rpc));
+        }
+        if let Some(block) = args.instance_addresses {
+            instances::report(block);
+        }
         if let Some(listener) = smb {
             let listener = listener.listen().context("cannot listen for SMB")?;
             let (queues, wire) = (event_loops.queues(), storage::Wire::Smb);

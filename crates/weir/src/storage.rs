@@ -23,7 +23,7 @@ use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::grace::{GRACE, Records};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
-use weir_vfs::{HandleKey, Vfs};
+use weir_vfs::{ExportTable, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::accounts::{self, Accounts, Asked};
@@ -234,6 +234,7 @@ impl Storage {
         );
         let locks = Budget::new(usize::try_from(opened.locks)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
+        vfs.publish_table(ExportTable::with_addresses(args.instance_addresses));
         vfs.follow(&engine);
         resolve::start(&vfs)?;
         let records = Records::of(&engine);

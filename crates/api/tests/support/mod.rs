@@ -31,6 +31,7 @@ impl Api {
         let control = Control::open(Options {
             catalog: format!("sqlite://{}/catalog.db", folder.path().display()),
             levels: Levels::built_in().unwrap(),
+            instance_addresses: None,
             backend: Arc::new(node.clone()),
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(1)),

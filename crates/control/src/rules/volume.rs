@@ -42,7 +42,13 @@ pub fn create(
     if view.volume(name).is_some() {
         return Err(super::pool::taken(name.surface.noun(), &name.id));
     }
-    let paths = paths::of(view, name, &new.share_name)?;
+    let mut presentation = new.presentation.clone();
+    let mut alone = false;
+    if let Presentation::Filestore(tiered) = &mut presentation {
+        tiered.address = paths::address(view)?;
+        alone = tiered.address.is_some();
+    }
+    let paths = paths::of(view, name, &new.share_name, alone)?;
     check_protocols(name.surface, &new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
     if let Some(policy) = &new.snapshot_policy {
@@ -80,7 +86,7 @@ pub fn create(
         state: State::Creating,
         state_details: String::new(),
         created: now,
-        presentation: new.presentation.clone(),
+        presentation,
         share_name: new.share_name.as_str().into(),
         paths,
         capacity_gib: new.capacity_gib,

@@ -522,6 +522,7 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
         let control = Control::open(crate::Options {
             catalog: url.clone(),
             levels: Levels::built_in().unwrap(),
+            instance_addresses: None,
             backend: Arc::new(node.clone()),
             clock: Arc::new(weir_base::ManualClock::new(time)),
             rng: Arc::new(SeededRng::new(start as u64)),

@@ -13,6 +13,7 @@ fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
     Options {
         catalog: url.to_owned(),
         levels: Levels::built_in().unwrap(),
+        instance_addresses: None,
         backend: Arc::new(node.clone()),
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(seed)),
@@ -34,8 +35,9 @@ fn zonal() -> NewVolume {
         presentation: Presentation::Filestore(Tiered {
             tier: "ZONAL".into(),
             performance: Some(Performance::FixedIops(5000)),
+            address: None,
         }),
-        share_name: "vol1".to_owned(),
+        share_name: "shared".to_owned(),
         capacity_gib: 1024,
         ..NewVolume::default()
     }

@@ -23,6 +23,7 @@ use crate::{
 };
 use std::path::Path;
 use std::sync::Arc;
+use weir_base::network::AddressBlock;
 use weir_base::{SeededRng, SystemClock};
 
 /// A control plane on a node, with a catalog in a temporary folder.
@@ -42,9 +43,19 @@ pub async fn open(
     node: &SimBackend,
     seed: u64,
 ) -> Result<Arc<Control>, crate::OpenError> {
+    open_with(url, node, seed, None).await
+}
+
+async fn open_with(
+    url: &str,
+    node: &SimBackend,
+    seed: u64,
+    instance_addresses: Option<AddressBlock>,
+) -> Result<Arc<Control>, crate::OpenError> {
     Control::open(Options {
         catalog: url.to_owned(),
         levels: Levels::built_in().unwrap(),
+        instance_addresses,
         backend: Arc::new(node.clone()),
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SeededRng::new(seed)),
@@ -69,9 +80,15 @@ impl Bench {
 
     /// Shuts it down, and starts it again.
     pub async fn restart(&mut self, seed: u64) {
+        self.restart_with(seed, None).await;
+    }
+
+    /// Shuts it down, and starts it again with addresses for instances.
+    pub async fn restart_with(&mut self, seed: u64, addresses: Option<AddressBlock>) {
         self.control.close().await;
         self.node.revive();
-        self.control = open(&self.url, &self.node, seed).await.unwrap();
+        let opened = open_with(&self.url, &self.node, seed, addresses).await;
+        self.control = opened.unwrap();
     }
 
     pub async fn submit(&self, mutation: Mutation) -> Result<Arc<Operation>, Refusal> {

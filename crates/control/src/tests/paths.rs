@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::State;
+use weir_base::network::AddressBlock;
 
 fn instance_in(place: &Place, id: &str, share: &str) -> Mutation {
     let new = NewVolume {
@@ -41,40 +42,82 @@ fn volume_paths(bench: &Bench, id: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_instance_may_have_the_usual_share() {
+async fn an_instance_whose_clients_would_mount_another_volume_is_refused() {
     let mut bench = Bench::new().await;
     let (here, there) = (place(), Place::new("p2", "europe-west3"));
     // The first volume of a new server has /vol1.
-    for id in ["one", "two"] {
-        bench.done(instance_in(&here, id, "vol1")).await;
-        let expected = format!("/{id}/vol1");
-        assert_eq!(instance_paths(&bench, &here, id), [expected]);
+    let refusal = bench.refused(instance_in(&here, "one", "vol1")).await;
+    assert_eq!(refusal.reason, "SHARE_NAME_TAKEN");
+    for part in ["/vol1", "volumes/vol1", "--instance-addresses"] {
+        assert!(refusal.message.contains(part), "{refusal}");
     }
-    // Another project has its own `one`.
-    bench.done(instance_in(&there, "one", "vol1")).await;
-    let long = "/p2/europe-west3/one/vol1";
-    assert_eq!(instance_paths(&bench, &there, "one"), [long]);
-    // The short path goes to the first resource that requests it while it is free, and stays.
     bench.done(instance_in(&here, "three", "share")).await;
-    bench.done(instance_in(&here, "four", "share")).await;
     let three = ["/three/share", "/share"];
     assert_eq!(instance_paths(&bench, &here, "three"), three);
-    assert_eq!(instance_paths(&bench, &here, "four"), ["/four/share"]);
-    // An instance with the name of its share has the path that clients construct.
+    for other in [&here, &there] {
+        let refusal = bench.refused(instance_in(other, "four", "share")).await;
+        assert!(refusal.message.contains("instances/three"), "{refusal}");
+    }
+    // An instance with the name of its share has the path that clients construct alone.
     bench.done(instance_in(&here, "same", "same")).await;
     assert_eq!(instance_paths(&bench, &here, "same"), ["/same"]);
 
     bench.restart(2).await;
     assert_eq!(instance_paths(&bench, &here, "three"), three);
-    let gone = Mutation::DeleteVolume {
-        name: here.instance("three"),
-        force: false,
-    };
-    bench.done(gone).await;
+    bench.done(delete(&here, "three")).await;
     bench.done(instance_in(&here, "five", "share")).await;
     let five = ["/five/share", "/share"];
     assert_eq!(instance_paths(&bench, &here, "five"), five);
-    assert_eq!(instance_paths(&bench, &here, "four"), ["/four/share"]);
+}
+
+fn delete(place: &Place, id: &str) -> Mutation {
+    Mutation::DeleteVolume {
+        name: place.instance(id),
+        force: false,
+    }
+}
+
+/// Returns where clients find an instance: its address and its path there.
+fn home(bench: &Bench, place: &Place, id: &str) -> Option<(String, String)> {
+    let key = bench
+        .control
+        .view()
+        .volume(&place.instance(id))?
+        .key
+        .clone();
+    let published = bench.node.published()?;
+    let spec = published.exports.iter().find(|e| e.key == *key)?;
+    let (address, path) = spec.home.clone()?;
+    Some((address.to_string(), path))
+}
+
+#[tokio::test]
+async fn instances_have_addresses_of_their_own_and_may_all_have_the_usual_share() {
+    let mut bench = Bench::new().await;
+    let addresses: AddressBlock = "10.9.0.0/30".parse().unwrap();
+    bench.restart_with(2, Some(addresses)).await;
+    let (here, there) = (place(), Place::new("p2", "europe-west3"));
+    bench.done(instance_in(&here, "one", "vol1")).await;
+    bench.done(instance_in(&there, "one", "vol1")).await;
+    let at = |address: &str| Some((address.to_owned(), "/vol1".to_owned()));
+    assert_eq!(home(&bench, &here, "one"), at("10.9.0.1"));
+    assert_eq!(home(&bench, &there, "one"), at("10.9.0.2"));
+    // At the server's address there is no /vol1 of theirs.
+    assert_eq!(instance_paths(&bench, &here, "one"), ["/one/vol1"]);
+    let long = ["/p2/europe-west3/one/vol1"];
+    assert_eq!(instance_paths(&bench, &there, "one"), long);
+    let refusal = bench.refused(instance_in(&here, "two", "vol1")).await;
+    assert_eq!(refusal.reason, "NO_ADDRESS");
+    assert!(refusal.message.contains("10.9.0.0/30"), "{refusal}");
+
+    // They stay over a restart, also one that has no addresses for instances.
+    for (seed, addresses) in [(3, Some(addresses)), (4, None), (5, Some(addresses))] {
+        bench.restart_with(seed, addresses).await;
+        assert_eq!(home(&bench, &there, "one"), at("10.9.0.2"));
+    }
+    bench.done(delete(&here, "one")).await;
+    bench.done(instance_in(&here, "two", "vol1")).await;
+    assert_eq!(home(&bench, &here, "two"), at("10.9.0.1"));
 }
 
 #[tokio::test]
@@ -91,12 +134,16 @@ async fn no_volumes_path_is_taken_away_or_shadowed() {
     assert_eq!(instance_paths(&bench, &place(), "data"), below);
     bench.done(volume_of("above", "v")).await;
     assert_eq!(volume_paths(&bench, "above"), ["/above/v"]);
+}
 
-    // If nothing is left, the refusal names the tried paths.
-    bench.done(volume_of("p", "p2")).await;
-    let other = Place::new("p2", "l");
+#[tokio::test]
+async fn if_no_path_is_left_the_refusal_names_those_tried() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 1000, QosType::Auto)).await;
+    bench.done(volume_of("z", "p1")).await;
     bench.done(instance_in(&place(), "i", "s")).await;
-    let refusal = bench.refused(instance_in(&other, "i", "s")).await;
+    let refusal = bench.refused(volume_of("i", "s")).await;
     assert_eq!(refusal.reason, "SHARE_NAME_TAKEN");
-    assert!(refusal.message.contains("/p2/l/i/s"), "{refusal}");
+    let tried = "/p1/us-central1/i/s";
+    assert!(refusal.message.contains(tried), "{refusal}");
 }

@@ -46,6 +46,7 @@ fn instance(tier: &str, gb: u64, performance: Option<Performance>) -> Mutation {
         presentation: Presentation::Filestore(Tiered {
             tier: tier.into(),
             performance,
+            address: None,
         }),
         share_name: "newfs".to_owned(),
         capacity_gib: gb,

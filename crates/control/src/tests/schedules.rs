@@ -107,6 +107,7 @@ async fn start(url: &str, node: &SimBackend, clock: &Arc<ManualClock>, seed: u64
     Control::open(Options {
         catalog: url.to_owned(),
         levels: Levels::built_in().unwrap(),
+        instance_addresses: None,
         backend: Arc::new(node.clone()),
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         rng: Arc::new(SeededRng::new(seed)),

@@ -93,6 +93,16 @@ impl View {
                 self.exports.insert_mut(path.clone(), volume.name.clone());
             }
         }
+        let own = volume.own_address();
+        let had = before.as_ref().and_then(|before| before.own_address());
+        if own != had {
+            if let Some(had) = had {
+                self.addresses.remove_mut(&had);
+            }
+            if let Some(own) = own {
+                self.addresses.insert_mut(own, volume.name.clone());
+            }
+        }
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
 
@@ -124,6 +134,9 @@ impl View {
         if let Some(volume) = self.unaccount(name) {
             for path in &volume.paths {
                 self.exports.remove_mut(path);
+            }
+            if let Some(own) = volume.own_address() {
+                self.addresses.remove_mut(&own);
             }
             if let Some(id) = by_id(name) {
                 self.ids.remove_mut(&id);

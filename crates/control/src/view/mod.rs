@@ -13,8 +13,10 @@ use crate::model::{ActiveDirectory, Operation, Pool, Resource, Snapshot, Volume}
 use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
+use weir_base::network::AddressBlock;
 use weir_relations::manager::Relations;
 use weir_relations::model::Path;
 
@@ -36,8 +38,12 @@ pub struct View {
     /// Volumes of NetApp Volumes by project, id and location, because replication paths have no
     /// location.
     pub(crate) ids: Map<[Arc<str>; 3], ()>,
+    /// Addresses of the server that instances get for their own.
+    pub instance_addresses: Option<AddressBlock>,
     /// Volumes by export path, without the leading slash.
     pub(crate) exports: Map<Arc<str>, VolumeName>,
+    /// Instances by their own address.
+    pub(crate) addresses: Map<IpAddr, VolumeName>,
     pub(crate) uses: Map<Name, PoolUse>,
     /// GiB of all storage pools and instances: the sum of the promises.
     pub(crate) provisioned_gib: u64,
@@ -131,7 +137,9 @@ impl View {
             snapshots: Map::default(),
             operations: Map::default(),
             ids: Map::default(),
+            instance_addresses: None,
             exports: Map::default(),
+            addresses: Map::default(),
             uses: Map::default(),
             provisioned_gib: 0,
             volumes_gib: 0,
@@ -366,6 +374,18 @@ impl View {
     /// Returns the volume exported at a path, which is written without its leading slash.
     pub fn export(&self, path: &str) -> Option<&VolumeName> {
         self.exports.get(path)
+    }
+
+    /// Returns the instances that have an address of the server for their own, by it.
+    pub fn addressed(&self) -> impl Iterator<Item = (IpAddr, &VolumeName)> {
+        self.addresses
+            .iter()
+            .map(|(address, name)| (*address, name))
+    }
+
+    /// Returns true if no instance has this address of the server for its own.
+    pub fn is_address_free(&self, address: IpAddr) -> bool {
+        !self.addresses.contains_key(&address)
     }
 
     /// Returns true if nothing is exported at this path, above it or below it.

@@ -4,7 +4,6 @@
 use super::args::{self, Args, OP_ILLEGAL};
 use super::cursor::{ACCESS, Fh, GETATTR, GETFH, OperationResult, Run};
 use super::persistent::must_run_once;
-use super::pseudo;
 use super::status::Status;
 use super::types::StateId;
 use crate::rpc::failure::Cut;
@@ -228,7 +227,7 @@ impl Run<'_> {
             } => self.downgrade(state, *access, *deny),
             Args::PutFh(handle) => self.putfh(handle),
             Args::PutPubFh | Args::PutRootFh => {
-                self.c.current = Fh::Pseudo(pseudo::ROOT);
+                self.c.current = Fh::Pseudo(self.pseudo_root());
                 self.c.state = StateId::ANONYMOUS;
                 Ok(Status::Ok)
             }

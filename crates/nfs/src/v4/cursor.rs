@@ -21,7 +21,7 @@ use crate::rpc::reply::{Payload, ReplyBuf};
 use crate::rpc::xdr::{Put, Reader};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_base::{Lsn, Time};
+use weir_base::{Lsn, Time, VolumeId};
 use weir_conn::Arrival;
 use weir_vfs::access::{R, W, X, permits};
 use weir_vfs::claims::{Actor, Owner};
@@ -594,6 +594,17 @@ impl<'a> Run<'a> {
 
     pub(super) fn pseudo(&self) -> Arc<Pseudo> {
         self.s.pseudo(self.table)
+    }
+
+    /// The root directory at the address that the client has come to.
+    pub(super) fn pseudo_root(&self) -> u64 {
+        self.pseudo().root(self.table, self.conn.local.ip())
+    }
+
+    /// The directory of the pseudo file system that an export covers for the client.
+    pub(super) fn covered(&self, volume: VolumeId) -> Option<u64> {
+        let local = self.conn.local.ip();
+        self.pseudo().covered(self.table, local, volume)
     }
 
     /// Whether the client sees a directory of the pseudo file system.

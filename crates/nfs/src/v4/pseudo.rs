@@ -7,6 +7,8 @@
 //!
 //! An export below another export's path is not reachable through it: a LOOKUP within a volume finds what the volume has.
 //!
+//! An address of the server that is a single export's own has a root of its own, with the way to that export alone.
+//!
 //! A referral ([`super::referral`]) is a directory without anything in it, which every client sees. Where an export is, or
 //! the way to one, there is none.
 
@@ -16,14 +18,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Ino, Time, VolumeId};
 use weir_vfs::volume::{Attr, FileKind, Guard};
-use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Verdict, Vfs};
+use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Scope, Verdict, Vfs};
 
 /// The volume that handles of the pseudo file system name. No volume has its number.
 pub const VOLUME: VolumeId = VolumeId(u64::MAX);
 /// The file system's identity.
 pub const FSID: u64 = u64::MAX;
 /// Number of the root directory.
-pub const ROOT: u64 = 1;
+const ROOT: u64 = 1;
+/// Number of the root directory at an address that is for a single export, and that none has.
+const EMPTY_ROOT: u64 = 2;
 
 /// A directory above or at an export's path.
 #[derive(Default)]
@@ -45,35 +49,55 @@ pub struct Pseudo {
     change: u64,
 }
 
-/// The number of a path: 62 bits of FNV-1a, with the next one set, so that it is neither 0 nor the root's. Paths come from
-/// administrators.
-fn number(path: &str) -> u64 {
-    let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+/// The number of a path, for clients of an address with a root of its own or of the others: 62 bits of FNV-1a, with the
+/// next one set, so that it is neither 0 nor the root's. Paths come from administrators.
+fn number(own: Option<IpAddr>, path: &str) -> u64 {
+    // A path begins with a slash, and so differs from one behind an address.
+    let address = own.map_or_else(String::new, |own| own.to_string());
+    let bytes = address.bytes().chain(path.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     hash >> 2 | 1 << 62
+}
+
+/// The number of the root for clients of an address with a root of its own, or of the others.
+fn root_number(own: Option<IpAddr>) -> u64 {
+    own.map_or(ROOT, |_| number(own, ""))
+}
+
+/// Makes a root directory.
+fn plant(nodes: &mut HashMap<u64, Node>, root: u64) {
+    let node = Node {
+        parent: root,
+        ..Node::default()
+    };
+    nodes.insert(root, node);
 }
 
 impl Pseudo {
     /// The tree of `table` and of `referrals`.
     pub fn new(table: &ExportTable, referrals: &[Arc<Referral>], change: u64) -> Pseudo {
         let mut nodes = HashMap::new();
-        nodes.insert(
-            ROOT,
-            Node {
-                parent: ROOT,
-                ..Node::default()
-            },
-        );
+        for root in [ROOT, EMPTY_ROOT] {
+            plant(&mut nodes, root);
+        }
         for export in table.iter() {
             for path in export.paths() {
-                if let Some(node) = lead(&mut nodes, path) {
+                if let Some(node) = lead(&mut nodes, None, path) {
                     node.export = Some(export.volume());
                 }
             }
         }
+        for (address, export) in table.homes() {
+            plant(&mut nodes, root_number(Some(address)));
+            let home = export.home.as_ref().map_or("", |(_, path)| path);
+            if let Some(node) = lead(&mut nodes, Some(address), home) {
+                node.export = Some(export.volume());
+            }
+        }
         for referral in referrals {
-            if let Some(node) = lead(&mut nodes, &referral.path)
+            if let Some(node) = lead(&mut nodes, None, &referral.path)
                 && node.export.is_none()
                 && node.children.is_empty()
             {
@@ -93,10 +117,26 @@ impl Pseudo {
         self.nodes.get(&number)
     }
 
-    /// The directory that an export covers, by the export's first path.
-    pub fn covered(&self, table: &ExportTable, volume: VolumeId) -> Option<u64> {
+    /// The root directory for clients of the address `local` of the server.
+    pub fn root(&self, table: &ExportTable, local: IpAddr) -> u64 {
+        match table.scope(local) {
+            Scope::All => ROOT,
+            Scope::Own(None) => EMPTY_ROOT,
+            Scope::Own(Some(_)) => root_number(Some(local.to_canonical())),
+        }
+    }
+
+    /// The directory that an export covers, by the export's first path, or by its path at the address `local`.
+    pub fn covered(&self, table: &ExportTable, local: IpAddr, volume: VolumeId) -> Option<u64> {
         let export = table.of_volume(volume)?;
-        let number = number(export.path.trim_end_matches('/'));
+        let own = match table.scope(local) {
+            Scope::Own(Some((own, path))) if own.volume() == volume => Some(path),
+            _ => None,
+        };
+        let number = match own {
+            Some(path) => number(Some(local.to_canonical()), path.trim_end_matches('/')),
+            None => number(None, export.path.trim_end_matches('/')),
+        };
         self.nodes.contains_key(&number).then_some(number)
     }
 
@@ -115,7 +155,7 @@ impl Pseudo {
         });
         let mut below = node.children.values();
         admitted
-            || number == ROOT
+            || node.parent == number
             || node.referral.is_some()
             || below.any(|n| self.visible(vfs, table, client, *n))
     }
@@ -145,20 +185,25 @@ impl Pseudo {
     }
 }
 
-/// The directory with this path, made with those above; `None` for the root.
-fn lead<'n>(nodes: &'n mut HashMap<u64, Node>, path: &str) -> Option<&'n mut Node> {
-    let mut at = ROOT;
+/// The directory with this path below the root of `own`, made with those above; `None` for the root.
+fn lead<'n>(
+    nodes: &'n mut HashMap<u64, Node>,
+    own: Option<IpAddr>,
+    path: &str,
+) -> Option<&'n mut Node> {
+    let root = root_number(own);
+    let mut at = root;
     let mut so_far = String::new();
     for name in referral::names(path) {
         so_far.push('/');
         so_far.push_str(name);
-        let next = number(&so_far);
+        let next = number(own, &so_far);
         let above: &mut Node = nodes.entry(at).or_default();
         above.children.insert(name.as_bytes().into(), next);
         nodes.entry(next).or_default().parent = at;
         at = next;
     }
-    nodes.get_mut(&at).filter(|_| at != ROOT)
+    nodes.get_mut(&at).filter(|_| at != root)
 }
 
 /// What a handle to a directory of the pseudo file system names.

@@ -86,6 +86,7 @@ impl Station {
                 let control = Control::open(Options {
                     catalog: format!("sqlite://{}/catalog.db", folder.display()),
                     levels: Levels::built_in().unwrap(),
+                    instance_addresses: None,
                     backend: Arc::new(node),
                     clock: Arc::clone(&clock),
                     rng: Arc::clone(&rng),

@@ -91,6 +91,7 @@ async fn make(
     let options = Options {
         catalog: url.to_owned(),
         levels,
+        instance_addresses: None,
         backend: Arc::new(node),
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),

@@ -104,10 +104,12 @@ impl Run<'_> {
     /// LOOKUPP (§18.14). Above the root of an export is the directory that it covers has its name in.
     pub(in crate::v4) fn lookupp(&mut self) -> OperationResult {
         match self.here()? {
-            Fh::Pseudo(pseudo::ROOT) => return Err(Status::NoEnt.into()),
             Fh::Pseudo(number) => {
                 let pseudo = self.pseudo();
                 let node = pseudo.node(number).ok_or(Status::Stale)?;
+                if node.parent == number {
+                    return Err(Status::NoEnt.into());
+                }
                 self.c.current = Fh::Pseudo(node.parent);
                 self.c.state = StateId::ANONYMOUS;
             }
@@ -115,7 +117,7 @@ impl Run<'_> {
                 let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
                 if operand.is_live_root() {
                     let pseudo = self.pseudo();
-                    let covered = pseudo.covered(self.table, file.volume);
+                    let covered = self.covered(file.volume);
                     let above = covered.and_then(|number| pseudo.node(number));
                     let above = above.ok_or(Status::NoEnt)?.parent;
                     self.c.current = Fh::Pseudo(above);

@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let covers = match &operand {
-            Some(o) if o.is_live_root() => self.pseudo().covered(self.table, o.file_id().volume),
+            Some(o) if o.is_live_root() => self.covered(o.file_id().volume),
             _ => None,
         };
         let acl = match (&operand, attrs::wants_list(mask)) {

@@ -15,10 +15,11 @@ use crate::v4::session::Session;
 use crate::v4::slot::{Results, Seen};
 use crate::v4::status::Status;
 use crate::v4::types::{SessionId, StateId};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
-use weir_vfs::Flavours;
+use weir_vfs::{Flavours, Scope};
 
 /// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
 const CHECKED: usize = 512;
@@ -154,11 +155,41 @@ impl Run<'_> {
         }
     }
 
+    /// The server's name for itself (`so_major_id` and scope). At an address with a root of its own it is another one:
+    /// clients use one session for all addresses of a server (§2.10.5), and would find the root of the first below each.
+    fn server_at_address(&self) -> Vec<u8> {
+        let mut name = self.s.identity.to_vec();
+        if let Some(own) = self.own_address() {
+            name.extend_from_slice(own.to_string().as_bytes());
+        }
+        name
+    }
+
+    /// The arguments with the owner's name in `owner`, told apart from that of the same client at other addresses, which
+    /// are other servers to it.
+    fn at_address<'o>(&self, a: &ExchangeId<'o>, owner: &'o mut Vec<u8>) -> ExchangeId<'o> {
+        let Some(own) = self.own_address() else {
+            return *a;
+        };
+        owner.extend_from_slice(own.to_string().as_bytes());
+        owner.push(b'/');
+        owner.extend_from_slice(a.owner);
+        ExchangeId { owner, ..*a }
+    }
+
+    /// The address that the client has come to, if that has a root of its own.
+    fn own_address(&self) -> Option<IpAddr> {
+        let local = self.conn.local.ip().to_canonical();
+        matches!(self.table.scope(local), Scope::Own(_)).then_some(local)
+    }
+
     /// EXCHANGE_ID (§18.35): introduces a client.
     pub(in crate::v4) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> OperationResult {
         let registry = &self.s.registry;
         let minor = self.c.minor;
         let caller = self.speaker();
+        let mut owner = Vec::new();
+        let a = &self.at_address(a, &mut owner);
         if self.s.is_recorded_elsewhere(a.owner, &caller) {
             return Err(Status::ClidInUse.into());
         }
@@ -182,9 +213,11 @@ impl Run<'_> {
             }
         }
         // server_owner: minor id, major id; scope; no implementation id.
+        let server = self.server_at_address();
+        let out = &mut self.c.out;
         out.put_u64(0);
-        out.put_opaque(&self.s.identity);
-        out.put_opaque(&self.s.identity);
+        out.put_opaque(&server);
+        out.put_opaque(&server);
         out.put_u32(0);
         Ok(Status::Ok)
     }
