@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(hosts("fd00::/127"), ["fd00::", "fd00::1"]);
         assert_eq!(hosts("255.255.252.0/22").len(), 1022);
         assert_eq!(
-            hosts("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fc00/118").len(),
+            hosts("fdff:ffff:ffff:ffff:ffff:ffff:ffff:fc00/118").len(),
             1024
         );
         for text in ["10.1.0.8/29", "fd00::/120"] {

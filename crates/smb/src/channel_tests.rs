@@ -9,6 +9,7 @@ use crate::proto::status::Status;
 use crate::proto::wire::Put;
 use crate::service_tests::*;
 use std::sync::Arc;
+use weir_vfs::ExportTable;
 
 const CIPHERS: [Cipher; 4] = [
     Cipher::Aes128Ccm,
@@ -143,6 +144,27 @@ fn a_server_that_requires_encryption_takes_nothing_else() {
     for dialect in [Dialect::Smb210, Dialect::Smb311] {
         let mut c = Client::new(&world, 2 + dialect as u64);
         assert_eq!(c.log_on(dialect, PASSWORD), Status::ACCESS_DENIED);
+    }
+}
+
+/// The client comes to 127.0.0.2.
+#[test]
+fn at_an_address_of_a_single_export_its_share_is_the_only_one() {
+    let world = world();
+    let mut c = Client::new(&world, 1);
+    assert_eq!(c.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    let homes = [
+        (None, Status::SUCCESS),
+        (Some([127, 0, 0, 2]), Status::SUCCESS),
+        (Some([127, 0, 0, 3]), Status::BAD_NETWORK_NAME),
+    ];
+    for (home, found) in homes {
+        let block = home.map(|_| "127.0.0.2/31".parse().unwrap());
+        let table = ExportTable::with_addresses(block);
+        published_in(&world, &table, |export| {
+            export.home = home.map(|at: [u8; 4]| (at.into(), "/vol1".to_owned()));
+        });
+        assert_eq!(c.connect("vol1"), found, "{home:?}");
     }
 }
 

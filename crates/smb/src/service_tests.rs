@@ -26,7 +26,7 @@ use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::grace::Records;
 use weir_vfs::throttle::{CreditLimits, Throttle};
-use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
+use weir_vfs::{Export, ExportTable, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
@@ -153,6 +153,11 @@ fn booted(
 
 /// Exports the volume as a share, with what `change` says of it.
 pub(crate) fn published(world: &World, change: impl FnOnce(&mut Export)) {
+    published_in(world, &ExportTable::default(), change);
+}
+
+/// Exports it so in a table like `table`.
+pub(crate) fn published_in(world: &World, table: &ExportTable, change: impl FnOnce(&mut Export)) {
     let volume = world.engine.volumes().remove(0);
     let rule = Rule {
         flavours: Flavours::NTLM.or(Flavours::KRB5),
@@ -162,7 +167,9 @@ pub(crate) fn published(world: &World, change: impl FnOnce(&mut Export)) {
     let mut export = Export::new("/vol1", volume, vec![rule]);
     export.share = Some(Share::new("vol1"));
     change(&mut export);
-    world.vfs.publish(vec![export]);
+    world
+        .vfs
+        .publish_table(table.with(&[], vec![Arc::new(export)]));
 }
 
 /// What a message came to.

@@ -580,6 +580,15 @@ impl ExportTable {
         (rest.is_empty() || rest.starts_with('/')).then_some((export, rest))
     }
 
+    /// Returns the exports that clients of the address `local` see, in no order.
+    pub fn seen_at(&self, local: IpAddr) -> impl Iterator<Item = &Export> {
+        let (all, own) = match self.scope(local) {
+            Scope::All => (Some(self.iter()), None),
+            Scope::Own(own) => (None, own.map(|(export, _)| export)),
+        };
+        all.into_iter().flatten().chain(own)
+    }
+
     /// Returns the exports that have an address of the server, in the order of these.
     pub fn homes(&self) -> impl Iterator<Item = (IpAddr, &Export)> {
         self.by_address.iter().map(|(at, e)| (*at, &**e))

@@ -11,9 +11,14 @@ use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
 /// The share for named pipes.
 pub const PIPES: &str = "IPC$";
 
-/// All shares that admit a client, by name, without IPC$. What is not listed is found by its name alone.
-pub fn all<'t>(vfs: &Vfs, table: &'t ExportTable, client: IpAddr) -> Vec<&'t Share> {
-    let shared = table.iter().filter(|export| {
+/// All shares that admit a client of the server's address `local`, by name, without IPC$. What is not listed is found by its
+/// name alone.
+pub fn all<'t>(
+    vfs: &Vfs,
+    table: &'t ExportTable,
+    (client, local): (IpAddr, IpAddr),
+) -> Vec<&'t Share> {
+    let shared = table.seen_at(local).filter(|export| {
         let verdict = || vfs.verdict(export, client, Protocol::Smb);
         export.share.is_some() && matches!(verdict(), Verdict::Rule(_))
     });
@@ -53,7 +58,7 @@ pub struct Found {
     pub encrypted: bool,
 }
 
-/// Returns the share of a name, in any case, for a client's session. If the share, or the rule of the export, wants more protection
+/// Returns the share of a name, in any case, for the session of a client of the server's address `local`. If the share, or the rule of the export, wants more protection
 /// than the session has by itself, the client is to encrypt.
 ///
 /// # Errors
@@ -61,7 +66,8 @@ pub struct Found {
 pub fn find(
     vfs: &Vfs,
     table: &ExportTable,
-    (client, session): (IpAddr, &Channel),
+    (client, local): (IpAddr, IpAddr),
+    session: &Channel,
     name: &str,
 ) -> Result<Found, Status> {
     if name.eq_ignore_ascii_case(PIPES) {
@@ -72,7 +78,7 @@ pub fn find(
         });
     }
     let lower = name.to_lowercase();
-    let found = table.iter().find_map(|export| {
+    let found = table.seen_at(local).find_map(|export| {
         let share = export.share.as_ref()?;
         (share.name.to_lowercase() == lower).then_some((export, share))
     });

@@ -492,8 +492,8 @@ impl Run<'_> {
         let (Some(_), Some(name), None) = (parts.next(), parts.next(), parts.next()) else {
             return Err(Status::BAD_NETWORK_NAME.into());
         };
-        let client = (self.conn.peer, &*session);
-        let found = shares::find(&self.s.vfs, self.table, client, name)?;
+        let ends = (self.conn.peer, self.conn.local);
+        let found = shares::find(&self.s.vfs, self.table, ends, &session, name)?;
         let (target, share, encrypted) = (found.target, found.name, found.encrypted);
         let tree = session.connect(target, share);
         let tree = tree.ok_or(Status::INSUFFICIENT_RESOURCES)?;

@@ -196,7 +196,7 @@ impl Run<'_> {
     fn call(&self, operation: u16, stub: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
         let mut r = Reader::new(stub);
         rpc::server_name(&mut r)?;
-        let shared = shares::all(&self.s.vfs, self.table, self.conn.peer);
+        let shared = shares::all(&self.s.vfs, self.table, (self.conn.peer, self.conn.local));
         let volumes = shared.iter().map(|share| Share {
             name: &share.name,
             kind: DISK,
