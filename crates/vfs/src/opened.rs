@@ -176,22 +176,35 @@ impl<A: AccessModel> Operand<'_, A> {
         })
     }
 
-    /// Writes behind all bytes that there are at that moment: at `from`, or at the end. Others that
-    /// append overwrite none of it. It is not stable.
-    ///
-    /// # Errors
-    /// Also [`Error::Access`]: there are bytes at `from`.
+    /// Writes behind all bytes that there are at that moment. Others that append overwrite none of
+    /// it. It is not stable: stable data may be placed on the device before the end is known.
     pub fn append(
         &self,
         cx: &mut OpContext,
         charged: Charged<Writes>,
-        from: Option<u64>,
         data: &[u8],
     ) -> OpResult<Done<Written>> {
-        self.write_where(cx, charged, data, Stability::Unstable, |size| match from {
-            None => Ok(size),
-            Some(from) if from >= size => Ok(from),
-            Some(_) => Err(Error::Access),
+        self.write_where(cx, charged, data, Stability::Unstable, Ok)
+    }
+
+    /// Writes at `from`, if there are no bytes there or behind it at that moment.
+    ///
+    /// # Errors
+    /// Also [`Error::Access`]: there are bytes at `from`.
+    pub fn append_at(
+        &self,
+        cx: &mut OpContext,
+        charged: Charged<Writes>,
+        from: u64,
+        data: &[u8],
+        how: Stability,
+    ) -> OpResult<Done<Written>> {
+        self.write_where(cx, charged, data, how, |size| {
+            if from >= size {
+                Ok(from)
+            } else {
+                Err(Error::Access)
+            }
         })
     }
 

@@ -286,7 +286,13 @@ fn appends_at_once_lie_behind_each_other() {
     let file = server.create(b"file", 10, 0o644);
     let append = |from: Option<u64>, record: u64| {
         server.run(&mut cx(), (&root(), EACH), file, Writes(8), {
-            |cx, file, charged| file.append(cx, charged, from, &record.to_le_bytes())
+            |cx, file, charged| match from {
+                None => file.append(cx, charged, &record.to_le_bytes()),
+                Some(from) => {
+                    let how = Stability::Unstable;
+                    file.append_at(cx, charged, from, &record.to_le_bytes(), how)
+                }
+            }
         })
     };
     std::thread::scope(|scope| {

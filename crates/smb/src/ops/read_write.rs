@@ -1,8 +1,10 @@
 //! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
 //!
-//! **Durability.** A WRITE is in memory when it is answered, as NFS's UNSTABLE is; FLUSH makes all before it durable, as COMMIT
-//! does. If the open, or the WRITE itself, asks for WRITE_THROUGH, or the open is persistent, it is durable when it is answered. CLOSE
-//! makes nothing durable. Locks are durable of persistent opens alone ([`crate::open::persistent`]).
+//! **Durability.** A WRITE is in memory when it is answered, as NFS's UNSTABLE is; FLUSH makes all
+//! before it durable, as COMMIT does. If the open or the WRITE asks for WRITE_THROUGH, or the open
+//! is persistent, it is one stable write, as NFS's FILE_SYNC is, and durable when it is answered.
+//! CLOSE makes nothing durable. Locks are durable of persistent opens alone
+//! ([`crate::open::persistent`]).
 
 use crate::context::lock_wait::Waiting;
 use crate::context::run::{CommandResult, Failure, Run};
@@ -315,46 +317,69 @@ impl Run<'_> {
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        let access = Access::Open(&open);
-        let (operand, charged) = self.enter(&session, file.id, access, Writes(data.len()))?;
-        let written = match self.c.step {
-            Step::Written(written) => written,
-            _ if data.is_empty() => 0,
-            _ => {
-                let cx = &mut self.c.cx;
-                let done = match (offset, appends) {
-                    (AT_END, _) => operand.append(cx, charged, None, data),
-                    (offset, true) => operand.append(cx, charged, Some(offset), data),
-                    (offset, false) => {
-                        operand.write(cx, charged, offset, data, Stability::Unstable)
-                    }
-                };
-                let done = match done {
-                    Err(Stop::Failed(Error::Locked)) => {
-                        return Err(Status::FILE_LOCK_CONFLICT.into());
-                    }
-                    done => done?,
-                };
-                self.c.wait_for(done.lsn);
-                self.s.leases.changes(&open.hold);
-                open.changed(filter::SIZE | filter::LAST_WRITE);
-                self.c.step = Step::Written(done.value.len);
-                done.value.len
-            }
+        let how = match open.writes_through() || flags & WRITE_THROUGH != 0 {
+            true => Stability::FileSync,
+            false => Stability::Unstable,
         };
-        if open.writes_through() || flags & WRITE_THROUGH != 0 {
-            let range = match offset {
-                AT_END => (0, 0),
-                offset => (offset, written as u64),
-            };
-            self.commit(&session, &open, file, range)?;
-        }
+        let written = self.write_all(&session, &open, file, (offset, appends), data, how)?;
         if offset != AT_END {
             file.position
                 .store(offset + written as u64, Ordering::Relaxed);
         }
         put_written(&mut self.c.out, written);
         Ok(Status::SUCCESS)
+    }
+
+    /// Writes all of `data` to an open file, at `offset` or at its end. A stable write may be cut to
+    /// one record of the log; then the rest is an operation of its own, charged for itself.
+    fn write_all(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        file: &File,
+        (offset, appends): (u64, bool),
+        data: &[u8],
+        how: Stability,
+    ) -> Result<usize, Stop<Failure>> {
+        let mut written = match self.c.step {
+            Step::Written(written) => written,
+            _ => 0,
+        };
+        loop {
+            let rest = data.get(written..).unwrap_or_default();
+            let cost = Writes(rest.len());
+            let (operand, charged) = self.enter(session, file.id, Access::Open(open), cost)?;
+            if rest.is_empty() {
+                break;
+            }
+            let (cx, at) = (&mut self.c.cx, || offset + written as u64);
+            let done = match (offset, appends) {
+                (AT_END, _) => operand.append(cx, charged, rest),
+                (_, true) => operand.append_at(cx, charged, at(), rest, how),
+                (_, false) => operand.write(cx, charged, at(), rest, how),
+            };
+            let done = match done {
+                Err(Stop::Failed(Error::Locked)) => {
+                    return Err(Status::FILE_LOCK_CONFLICT.into());
+                }
+                done => done?,
+            };
+            self.c.wait_for(done.lsn);
+            if written == 0 {
+                self.s.leases.changes(&open.hold);
+                open.changed(filter::SIZE | filter::LAST_WRITE);
+            }
+            written += done.value.len;
+            self.c.step = Step::Written(written);
+            if written >= data.len() {
+                break;
+            }
+            self.c.renew(&self.s.vfs);
+        }
+        if offset == AT_END && how != Stability::Unstable {
+            self.commit(session, open, file, (0, 0))?;
+        }
+        Ok(written)
     }
 
     /// LOCK (§3.3.5.14).
