@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit conformance bench peers sim fuzz console browser dist packages
+.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -69,7 +69,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad api alerts docs ontap browser lab unit
 
 deps:
 	bash .ci/deps
@@ -130,6 +130,11 @@ api:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/api/run
 	conformance/cli/run
+
+# Alert rules and dashboards, with promtool and Prometheus where they can be had (else skipped by name).
+alerts:
+	$(CARGO) build $(PROGRAMS) --locked
+	.ci/prometheus
 
 # What README.md and docs/ say to type, typed. After `api`, which installs Google's Python library.
 docs:

@@ -2,6 +2,8 @@
 
 import filecmp
 import functools
+import gzip
+import io
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -39,6 +42,10 @@ def run(*words, **options):
     if ran.returncode != 0:
         raise AssertionError(f"{' '.join(words)}: {ran.stdout}")
     return ran.stdout
+
+
+def run_bytes(*words):
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, timeout=600).stdout
 
 
 def free_port():
@@ -110,6 +117,30 @@ class Files(unittest.TestCase):
         rpm = run("rpm", "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", package(packages(), ".rpm", "weir-0"))
         self.assertEqual({line.split(" ", 1)[1] for line in rpm.splitlines() if not line.startswith("d")},
                          {f for f in files if f})
+
+    def test_alerts_and_dashboards_are_in_the_packages(self):
+        prometheus = os.path.join(ROOT, "packaging/prometheus")
+        dashboards = [n for n in os.listdir(os.path.join(prometheus, "grafana")) if n.endswith(".json")]
+        self.assertGreaterEqual(len(dashboards), 7)
+        wanted = {f"usr/share/weir/dashboards/{n}": f"{prometheus}/grafana/{n}" for n in dashboards}
+        wanted["usr/share/weir/alerts/weir.rules.yml"] = f"{prometheus}/weir.rules.yml"
+        with open(os.path.join(packages(), "oci/index.json")) as file:
+            blob = json.load(file)["manifests"][0]["digest"]
+        blobs = os.path.join(packages(), "oci/blobs")
+        with open(os.path.join(blobs, blob.replace(":", "/"))) as file:
+            layer = json.load(file)["layers"][0]["digest"]
+        archives = {"deb": run_bytes("dpkg-deb", "--fsys-tarfile", package(packages(), ".deb"))}
+        with gzip.open(os.path.join(blobs, layer.replace(":", "/"))) as file:
+            archives["oci"] = file.read()
+        for what, archive in archives.items():
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                names = {member.name.removeprefix("./"): member for member in tar if member.isfile()}
+                shared = {n for n in names if n.startswith("usr/share/weir/")}
+                self.assertEqual(shared, set(wanted), what)
+                for name, source in wanted.items():
+                    with open(source, "rb") as file:
+                        self.assertEqual(tar.extractfile(names[name]).read(), file.read(), f"{what}: {name}")
+                    self.assertEqual(names[name].mode, 0o644, f"{what}: {name}")
 
     def test_settings_are_valid(self):
         run(WEIR, "serve", "--config", os.path.join(packages(), "stage/etc/weir/weir.toml"), "--check-config")
