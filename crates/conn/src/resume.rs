@@ -16,6 +16,7 @@ use std::task::Poll;
 
 use weir_base::limits::protocol::NAME_WAIT;
 use weir_vfs::signal::Signal;
+use weir_vfs::waits::Begun;
 use weir_vfs::{Error, OpContext, Suspend, Vfs};
 
 use crate::{Outcome, Patience};
@@ -94,6 +95,7 @@ async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Res
         patience,
         cancelled,
     } = parts;
+    let measured = Begun::of(vfs, cx, &suspend);
     let event = async {
         match (suspend, patience) {
             (Suspend::NameService(news), Some(_)) => {
@@ -112,6 +114,13 @@ async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Res
                 Err(error) => Resumed::Failed(error),
             },
         }
+    };
+    let event = async {
+        let resumed = event.await;
+        if let Some(measured) = measured {
+            measured.end(vfs);
+        }
+        resumed
     };
     let Some(cancelled) = cancelled else {
         return event.await;

@@ -49,6 +49,15 @@ impl Connected {
         }
     }
 
+    /// Returns the number of connections at each of this server's ports.
+    pub fn by_port(&self) -> HashMap<u16, usize> {
+        let mut counts = HashMap::new();
+        for ((local, _), count) in &self.now.lock().ends {
+            *counts.entry(local.port()).or_default() += count;
+        }
+        counts
+    }
+
     /// Those that `wanted` picks, if any connection has begun or ended since `version`; and the version now.
     pub fn since(&self, version: u64, wanted: impl Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)> {
         let now = self.now.lock();
@@ -93,7 +102,9 @@ mod tests {
         drop(two);
         let (version, now) = all.since(version, |_| true).unwrap();
         assert_eq!(now, [(at("10.0.0.2:2049"), at("10.0.0.9:700"))]);
+        assert_eq!(all.by_port(), HashMap::from([(2049, 1)]));
         drop(again);
+        assert_eq!(all.by_port(), HashMap::new());
         assert_eq!(all.since(version, |_| true).unwrap().1, []);
     }
 }

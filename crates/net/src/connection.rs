@@ -33,6 +33,15 @@ use tls::Layer;
 pub mod kernel_tls;
 mod tls;
 
+/// A reply that waits for the log.
+struct Parked<R> {
+    /// It may be sent when the log is durable up to here.
+    after: Lsn,
+    /// Start of the wait: nanoseconds on the monotonic clock.
+    since: u64,
+    reply: R,
+}
+
 /// A reply and the log record that has to be durable before it may be sent.
 type Answer<R> = (R, Option<Lsn>);
 
@@ -105,7 +114,7 @@ impl<R> Future for Charged<R> {
 struct Traffic<R> {
     outbox: Outbox<R>,
     /// Answers that wait for the log, in no order.
-    parked: Vec<(Lsn, R)>,
+    parked: Vec<Parked<R>>,
     parked_bytes: usize,
     waiting: Option<Box<Waiting<R>>>,
     /// Requests that wait for limits, which are accounted to the client's credit.
@@ -161,11 +170,24 @@ impl<R: Reply> Traffic<R> {
                 .is_some_and(|w| w.set.len() >= limits::CONNECTION_PENDING)
     }
 
-    fn answer(&mut self, reply: R, after: Option<Lsn>, durable: Lsn, log: &impl Log) {
+    /// Queues a reply, or parks it until the log is durable up to `after`. `now` reads the
+    /// monotonic clock, in nanoseconds.
+    fn answer(
+        &mut self,
+        reply: R,
+        after: Option<Lsn>,
+        durable: Lsn,
+        log: &impl Log,
+        now: impl FnOnce() -> u64,
+    ) {
         match after {
             Some(lsn) if lsn > durable || log.withholds(lsn) => {
                 self.parked_bytes += reply.bytes();
-                self.parked.push((lsn, reply));
+                self.parked.push(Parked {
+                    after: lsn,
+                    since: now(),
+                    reply,
+                });
             }
             _ => self.outbox.push(reply),
         }
@@ -192,15 +214,31 @@ impl<R: Reply> Traffic<R> {
         Waiting::add(&mut self.parked_calls, work, bytes);
     }
 
-    /// Moves answers whose log record is durable to the outbox.
-    fn release(&mut self, durable: Lsn, log: &impl Log) {
+    /// Moves answers whose log record is durable to the outbox. `waited` is told of them once,
+    /// before they are moved.
+    fn release(
+        &mut self,
+        durable: Lsn,
+        log: &impl Log,
+        waited: impl FnOnce(&mut dyn Iterator<Item = &Parked<R>>),
+    ) {
+        let waits = |parked: &Parked<R>| parked.after > durable || log.withholds(parked.after);
+        let mut released = self
+            .parked
+            .iter()
+            .filter(|parked| !waits(parked))
+            .peekable();
+        if released.peek().is_none() {
+            return;
+        }
+        waited(&mut released);
         let mut at = 0;
-        while let Some((lsn, _)) = self.parked.get(at) {
-            if *lsn > durable || log.withholds(*lsn) {
+        while let Some(parked) = self.parked.get(at) {
+            if waits(parked) {
                 at += 1;
                 continue;
             }
-            let (_, reply) = self.parked.swap_remove(at);
+            let Parked { reply, .. } = self.parked.swap_remove(at);
             let bytes = reply.bytes();
             if invariant!(
                 self.parked_bytes >= bytes,
@@ -217,31 +255,33 @@ impl<R: Reply> Traffic<R> {
 
     /// The number of the first log record beyond `durable` that a parked answer waits for.
     fn first_due(&self, durable: Lsn) -> Option<Lsn> {
-        let due = self.parked.iter().map(|(lsn, _)| *lsn);
+        let due = self.parked.iter().map(|parked| parked.after);
         due.filter(|lsn| *lsn > durable).min()
     }
 
     /// Whether answers are parked that wait for something else than the log.
     fn withheld(&self, durable: Lsn) -> bool {
-        self.parked.iter().any(|(lsn, _)| *lsn <= durable)
+        self.parked.iter().any(|parked| parked.after <= durable)
     }
 
     /// Turns all parked answers into failures.
     fn fail_parked(&mut self) {
         self.parked_bytes = 0;
-        for (_, reply) in self.parked.drain(..) {
-            self.outbox.push(reply.into_failure());
+        for parked in self.parked.drain(..) {
+            self.outbox.push(parked.reply.into_failure());
         }
     }
 
     /// Lets waiting requests go on, and takes their answers.
-    fn poll_waiting(&mut self, cx: &mut Context<'_>, log: &impl Log) {
+    fn poll_waiting(&mut self, cx: &mut Context<'_>, log: &impl Log, now: impl Fn() -> u64) {
         loop {
             let done = Waiting::next(&mut self.held, cx)
                 .or_else(|| Waiting::next(&mut self.waiting, cx))
                 .or_else(|| Waiting::next(&mut self.parked_calls, cx));
             match done {
-                Some(Some((reply, after))) => self.answer(reply, after, log.durable(), log),
+                Some(Some((reply, after))) => {
+                    self.answer(reply, after, log.durable(), log, &now);
+                }
                 Some(None) => {}
                 None => return,
             }
@@ -301,7 +341,8 @@ impl<B: Backend> Serving<'_, '_, B> {
             self.durable = self.core.log.durable();
         }
         let log = &self.core.log;
-        self.traffic.answer(reply, after, self.durable, log);
+        let now = self.now.monotonic.unwrap_or_default();
+        self.traffic.answer(reply, after, self.durable, log, || now);
     }
 }
 
@@ -754,17 +795,28 @@ impl<B: Backend> Conn<B> {
         for _ in 0..limits::TURN {
             // Before the log is polled: what comes from here may have to wait for it.
             if self.traffic.any_waiting() {
-                self.traffic.poll_waiting(cx, &self.core.log);
+                let core = &self.core;
+                self.traffic
+                    .poll_waiting(cx, &core.log, || core.monotonic());
             }
             self.take_mail();
             if !self.traffic.parked.is_empty() {
                 let log = &self.core.log;
+                let (backend, info) = (&*self.backend, &self.info);
+                let waited = |released: &mut dyn Iterator<Item = &Parked<B::Reply>>| {
+                    let now = self.core.monotonic();
+                    backend.logged(
+                        info,
+                        // Saturates: replies that were parked by a clock of a moment later.
+                        &mut released.map(|one| (&one.reply, now.saturating_sub(one.since))),
+                    );
+                };
                 let mut durable = log.durable();
-                self.traffic.release(durable, log);
+                self.traffic.release(durable, log, waited);
                 if !self.traffic.parked.is_empty() && log.log_failed() {
                     // Read after the failure was seen: what became durable before it is true.
                     durable = log.durable();
-                    self.traffic.release(durable, log);
+                    self.traffic.release(durable, log, waited);
                     self.traffic.fail_parked();
                 }
                 if let Some(due) = self.traffic.first_due(durable) {

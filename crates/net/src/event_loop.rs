@@ -401,6 +401,11 @@ pub struct Core<L> {
 }
 
 impl<L: Log> Core<L> {
+    /// Returns the time in nanoseconds on the monotonic clock.
+    pub fn monotonic(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// The event loop with this index, of those that `wakeups` was made for.
     pub fn new(settings: &Settings, wakeups: Wakeups, log: L, index: usize) -> Core<L> {
         Core {

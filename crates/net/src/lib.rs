@@ -211,6 +211,14 @@ pub trait Backend: Send + Sync + 'static {
     ) {
     }
 
+    /// Takes note that replies have waited for the log, each for so many nanoseconds.
+    fn logged(
+        &self,
+        _conn: &ConnInfo<Self::State>,
+        _waited: &mut dyn Iterator<Item = (&Self::Reply, u64)>,
+    ) {
+    }
+
     /// The peer sends no more, or the connection is over: called at least once.
     fn ended(&self, conn: &ConnInfo<Self::State>);
 }

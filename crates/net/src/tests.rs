@@ -49,6 +49,8 @@ struct Stub {
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     parked: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     handled: AtomicU64,
+    /// Replies that have waited for the log.
+    logged: Mutex<Vec<Vec<u8>>>,
     gone: AtomicU64,
 }
 
@@ -130,6 +132,11 @@ impl Backend for Stub {
             Some(b'd') => Outcome::Drop,
             _ => Outcome::Close("not a command"),
         }
+    }
+
+    fn logged(&self, _conn: &ConnInfo, waited: &mut dyn Iterator<Item = (&Bytes, u64)>) {
+        let replies = waited.map(|(reply, _)| reply.0.clone());
+        self.logged.lock().unwrap().extend(replies);
     }
 
     fn begin(
@@ -345,6 +352,9 @@ fn answers_wait_for_the_log_and_only_those() {
     assert_eq!(reply(&mut c), b"estill");
     server.durable(9);
     assert_eq!(reply(&mut c), &command(b's', 7)[4..]);
+    // Those alone are counted as having waited, once each.
+    let logged = server.stub.logged.lock().unwrap();
+    assert_eq!(*logged, [command(b's', 5), command(b's', 7)]);
 }
 
 #[test]

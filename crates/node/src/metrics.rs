@@ -19,7 +19,7 @@
 //! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open`; `persistent_open`, with a session or without |
 //! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
-//! | `weir_operation_wait_seconds_total` | pool, volume, wait | time that requests waited for limits of a level: `pool`, `volume` or `client` |
+//! | `weir_operation_wait_seconds_total` | pool, volume, wait | time that requests waited: for limits of a level (`pool`, `volume`, `client`), for the log to be durable (`log`), for the device (`device`), for what another client was granted (`claim`). Without a volume: what could not be attributed to one |
 //! | `weir_condition` | kind, severity, resource | 1: a condition of `/v1/conditions` holds |
 //! | `weir_build_info` | version | 1 |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds` | | the server |
@@ -50,7 +50,7 @@ use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::stats::{BUCKETS, FIRST_BUCKET, OTHERS, Stats, Tally};
+use weir_vfs::stats::{BUCKETS, Cause, FIRST_BUCKET, OTHERS, Stats, Tally, UNATTRIBUTED, Waited};
 use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
 
@@ -220,10 +220,11 @@ impl Metrics {
             (
                 "weir_operation_wait_seconds_total",
                 "counter",
-                "Time that requests waited for limits of a level.",
+                "Time that requests waited, by what for.",
             ),
             waits,
         );
+        scrape.other_waits(&mut page);
         scrape.metadata(&mut page);
         throttled_clients(&mut page, &scrape);
         let metrics = Arc::clone(self);
@@ -357,6 +358,29 @@ impl Scrape {
         page.each(&self.volumes, move |page, id| {
             if let Some(volume) = scrape.metrics.vfs.throttle.status_alone(*id) {
                 row(page, family, scrape.pool(volume.pool), &volume);
+            }
+        });
+    }
+
+    /// Adds to the waits for limits those for the log, the device and other clients' claims.
+    fn other_waits(self: &Arc<Self>, page: &mut Pieces) {
+        let waits = self.metrics.stats.waits();
+        let volumes: Arc<[(VolumeId, Waited)]> = waits.into_iter().collect();
+        let scrape = Arc::clone(self);
+        page.each(&volumes, move |page, (id, waited)| {
+            let mut show = |pool: &str, volume: &str| {
+                for (cause, nanos) in Cause::ALL.into_iter().zip(waited) {
+                    let labels = [("pool", pool), ("volume", volume), ("wait", cause.name())];
+                    page.sample(
+                        "weir_operation_wait_seconds_total",
+                        &labels,
+                        seconds(*nanos),
+                    );
+                }
+            };
+            match *id {
+                UNATTRIBUTED => show("", ""),
+                id => scrape.named(id, show),
             }
         });
     }

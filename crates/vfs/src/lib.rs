@@ -33,6 +33,7 @@ mod snapdir;
 pub mod stats;
 pub mod throttle;
 mod vfs;
+pub mod waits;
 pub mod watch;
 
 pub use admission::Admissions;

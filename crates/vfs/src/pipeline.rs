@@ -139,6 +139,16 @@ impl OpContext {
         self.arrived
     }
 
+    /// Returns the number of the connection that it came over.
+    pub(crate) fn flow(&self) -> u64 {
+        self.flow
+    }
+
+    /// Returns the volume that it was charged for, if it was.
+    pub(crate) fn volume(&self) -> Option<VolumeId> {
+        self.charge.as_ref().map(Charge::volume)
+    }
+
     /// Returns the bytes of data that it has read or written.
     pub fn moved(&self) -> usize {
         self.moved

@@ -28,6 +28,37 @@ pub const FIRST_BUCKET: u64 = 1 << 14;
 /// The address under which those beyond are counted.
 pub const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
+/// Cause of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The intent log has to be durable before the reply leaves.
+    Log,
+    /// The volume's device, or something that its engine is short of.
+    Device,
+    /// Another client gives up what it was granted.
+    Claim,
+}
+
+impl Cause {
+    /// All causes, in the order of their numbers.
+    pub const ALL: [Cause; 3] = [Cause::Log, Cause::Device, Cause::Claim];
+
+    /// Returns the name that metrics have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Log => "log",
+            Cause::Device => "device",
+            Cause::Claim => "claim",
+        }
+    }
+}
+
+/// Nanoseconds waited, by cause.
+pub type Waited = [u64; Cause::ALL.len()];
+
+/// Volume of waits that cannot be attributed: no volume has this number.
+pub const UNATTRIBUTED: VolumeId = VolumeId(0);
+
 /// An operation that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -231,6 +262,7 @@ pub type ByOperation = BTreeMap<u8, Tally>;
 
 struct VolumeCells {
     id: VolumeId,
+    waited: Waited,
     operations: [Option<Box<Tally>>; OPERATIONS],
 }
 
@@ -244,19 +276,25 @@ struct Volumes {
 
 impl Volumes {
     fn cell(&mut self, id: VolumeId, operation: u8) -> Option<&mut Tally> {
+        let operations = &mut self.of(id)?.operations;
+        let cell = operations.get_mut(usize::from(operation))?;
+        Some(cell.get_or_insert_default())
+    }
+
+    /// Returns the counters of a volume.
+    fn of(&mut self, id: VolumeId) -> Option<&mut VolumeCells> {
         if self.cells.get(self.last).is_none_or(|last| last.id != id) {
             let fresh = self.cells.len();
             self.last = *self.places.entry(id).or_insert(fresh);
             if self.last == fresh {
                 self.cells.push(VolumeCells {
                     id,
+                    waited: Waited::default(),
                     operations: std::array::from_fn(|_| None),
                 });
             }
         }
-        let operations = &mut self.cells.get_mut(self.last)?.operations;
-        let cell = operations.get_mut(usize::from(operation))?;
-        Some(cell.get_or_insert_default())
+        self.cells.get_mut(self.last)
     }
 }
 
@@ -337,6 +375,39 @@ impl Stats {
                 cell.record(bytes, nanos, bucket);
             }
         }
+    }
+
+    /// Counts waits of requests, each of a volume, that are over; `lane` as in [`Stats::record`].
+    pub fn wait_all(&self, lane: u64, cause: Cause, waits: impl Iterator<Item = (VolumeId, u64)>) {
+        let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
+        let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) else {
+            return;
+        };
+        for (volume, nanos) in waits {
+            let cells = lane.volumes.of(volume);
+            if let Some(waited) = cells.and_then(|cells| cells.waited.get_mut(cause as usize)) {
+                *waited += nanos;
+            }
+        }
+    }
+
+    /// Counts a wait of one request.
+    pub fn wait(&self, lane: u64, volume: VolumeId, cause: Cause, nanos: u64) {
+        self.wait_all(lane, cause, std::iter::once((volume, nanos)));
+    }
+
+    /// Returns the nanoseconds that requests have waited, by volume, over all event loops.
+    pub fn waits(&self) -> BTreeMap<VolumeId, Waited> {
+        let mut sums: BTreeMap<VolumeId, Waited> = BTreeMap::new();
+        for lane in &self.lanes {
+            for volume in &lane.lock().volumes.cells {
+                let of = sums.entry(volume.id).or_default();
+                for (sum, more) in of.iter_mut().zip(volume.waited) {
+                    *sum += more;
+                }
+            }
+        }
+        sums
     }
 
     /// Sums over all event loops, by volume.
@@ -552,6 +623,21 @@ mod tests {
         );
         stats.record(0, OTHERS, 1, [done(8, 1, 0, 0)].into_iter());
         assert_eq!(stats.volumes().len(), 2);
+    }
+
+    #[test]
+    fn waits_are_summed_by_volume_and_cause() {
+        let stats = Stats::new(2);
+        for lane in 0..4 {
+            stats.wait(lane, VolumeId(7), Cause::Device, 10);
+            let two = [(VolumeId(7), 1), (VolumeId(8), 2)];
+            stats.wait_all(lane, Cause::Log, two.into_iter());
+        }
+        let waits = stats.waits();
+        assert_eq!(waits[&VolumeId(7)], [4, 40, 0]);
+        assert_eq!(waits[&VolumeId(8)], [8, 0, 0]);
+        stats.retain(|id| id == VolumeId(8));
+        assert_eq!(stats.waits().len(), 1);
     }
 
     #[test]

@@ -10,11 +10,12 @@ use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
 use crate::session::Session;
 use crate::snapdir::FileRef;
+use crate::stats::Stats;
 use crate::throttle::{CreditLimits, Throttle};
 use crate::watch::Watchers;
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId, invariant};
 use weir_volume::{Engine, Replaced};
@@ -33,6 +34,8 @@ pub struct Vfs {
     pub names: Names,
     /// Limits on throughput, of all pools.
     pub throttle: Arc<Throttle>,
+    /// Counters of waits; unset where nobody reads them.
+    pub stats: OnceLock<Arc<Stats>>,
 }
 
 impl Vfs {
@@ -58,6 +61,7 @@ impl Vfs {
             watchers: Watchers::default(),
             names: Names::default(),
             throttle,
+            stats: OnceLock::new(),
         })
     }
 

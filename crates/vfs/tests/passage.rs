@@ -8,11 +8,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_base::{Clock, ManualClock, SeededRng, Time};
+use weir_base::{Budget, Clock, ManualClock, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Who};
+use weir_vfs::stats::{Stats, UNATTRIBUTED};
+use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::volume::{CreateHow, SetAttr, Stability};
+use weir_vfs::waits::Begun;
 use weir_vfs::{
     AccessModel, Admissions, EngineContext, Error, Export, FileId, Flavour, Groups, HandleKey,
     Identity, Namespace, OpContext, OpResult, Protocol, Rule, Session, Squash, Stop, Suspend,
@@ -219,6 +222,39 @@ fn waits<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
     future
         .poll(&mut Context::from_waker(Waker::noop()))
         .is_pending()
+}
+
+#[test]
+fn a_wait_for_a_recall_is_counted_when_it_is_over() {
+    let s = Server::new();
+    let _breaks = attached(&s);
+    let clock = Arc::new(ManualClock::default());
+    let throttle = Throttle::new(
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        1,
+        CreditLimits::of_budget(0),
+    );
+    let counting = Vfs::with_throttle(
+        HandleKey::new([9; 16], [9; 16]),
+        throttle,
+        Budget::new(1 << 20),
+    );
+    let stats = Arc::new(Stats::new(1));
+    assert!(counting.stats.set(Arc::clone(&stats)).is_ok());
+    let all = Caching::READ | Caching::WRITE;
+    assert_eq!(s.vfs.claims.grant(s.file, &holder(), Kind::Lease, all), all);
+    let mut cx = OpContext::new(now(), 1, None);
+    let Err(Stop::Suspended(suspend)) = s.write(&mut cx, 7, 9) else {
+        panic!("nothing to wait for");
+    };
+    let begun = Begun::of(&counting, &cx, &suspend).unwrap();
+    clock.advance(Duration::from_millis(3));
+    assert!(stats.waits().is_empty());
+    begun.end(&counting);
+    let [log, device, claim] = stats.waits()[&UNATTRIBUTED];
+    assert_eq!((log, device, claim), (0, 0, 3_000_000));
+    // The limits count their own waits, and a turn is no wait.
+    assert!(Begun::of(&counting, &cx, &Suspend::Turn).is_none());
 }
 
 #[test]

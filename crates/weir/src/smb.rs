@@ -6,7 +6,7 @@ use std::task::Context;
 use weir_base::Clock;
 use weir_conn::{Arrival, Begin, DirectTcp, Outcome};
 use weir_smb::{ConnInfo, Reply, Service, Slot};
-use weir_vfs::stats::Stats;
+use weir_vfs::stats::{Cause, Stats};
 use weir_vfs::throttle::Throttle;
 use weir_volume::Engine;
 
@@ -100,6 +100,12 @@ impl Backend for Smb {
         let done = replies.flat_map(Reply::done);
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.stats.record(conn.id, conn.peer.ip(), now, done);
+    }
+
+    fn logged(&self, conn: &ConnInfo, waited: &mut dyn Iterator<Item = (&Reply, u64)>) {
+        // The first operation stands for all of a reply to several.
+        let waits = waited.filter_map(|(reply, nanos)| Some((reply.done().next()?.volume, nanos)));
+        self.stats.wait_all(conn.id, Cause::Log, waits);
     }
 
     fn ended(&self, conn: &ConnInfo) {

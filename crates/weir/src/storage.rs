@@ -21,7 +21,7 @@ use weir_smb::negotiate::Protection;
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::grace::{GRACE, Records};
-use weir_vfs::stats::Stats;
+use weir_vfs::stats::{Cause, Stats};
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{ExportTable, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
@@ -250,6 +250,8 @@ impl Storage {
         });
         let accounts = Accounts::open(&args.data)?;
         let stats = Arc::new(Stats::classed(os::cores(), weir_node::metrics::classes()));
+        // The waist is new: it has no others.
+        let _ = vfs.stats.set(Arc::clone(&stats));
         let smb = Smb::new(
             weir_smb::Service::new(weir_smb::Config {
                 vfs: Arc::clone(&vfs),
@@ -615,6 +617,12 @@ impl Backend for Rpc {
         let done = replies.flat_map(ReplyBuf::done);
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.stats.record(conn.id, conn.peer.ip(), now, done);
+    }
+
+    fn logged(&self, conn: &ConnInfo, waited: &mut dyn Iterator<Item = (&ReplyBuf, u64)>) {
+        // The first operation stands for all of a reply to several.
+        let waits = waited.filter_map(|(reply, nanos)| Some((reply.done().next()?.volume, nanos)));
+        self.stats.wait_all(conn.id, Cause::Log, waits);
     }
 
     fn ended(&self, conn: &ConnInfo) {

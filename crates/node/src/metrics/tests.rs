@@ -6,7 +6,7 @@ use weir_api::live::{Kind, limit_of};
 use weir_base::{Budget, ManualClock};
 use weir_qos::{Metadata, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::HandleKey;
-use weir_vfs::stats::Done;
+use weir_vfs::stats::{Cause, Done, UNATTRIBUTED};
 use weir_vfs::throttle::{CreditLimits, Request, Throttle};
 
 fn value(page: &str, series: &str) -> f64 {
@@ -221,6 +221,17 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     assert_eq!((of_pool.bound, of_pool.bound_by), (0.0, 0));
     let waited = format!(r#"weir_operation_wait_seconds_total{{{labels},wait="pool"}}"#);
     assert_eq!(value(&page, &waited), 0.0);
+    stats.wait(0, VolumeId(3), Cause::Device, 2_000_000_000);
+    stats.wait(0, UNATTRIBUTED, Cause::Claim, 500_000_000);
+    let page = render();
+    for (labels, wait, seconds) in [
+        (labels, "log", 0.0),
+        (labels, "device", 2.0),
+        (r#"pool="",volume="""#, "claim", 0.5),
+    ] {
+        let waited = format!(r#"weir_operation_wait_seconds_total{{{labels},wait="{wait}"}}"#);
+        assert_eq!(value(&page, &waited), seconds, "{waited}");
+    }
     drop((first, second));
     assert_eq!(
         value(

@@ -98,6 +98,13 @@ pub struct Charge {
     bytes: u64,
 }
 
+impl Charge {
+    /// Returns the volume that it was made for.
+    pub(crate) fn volume(&self) -> VolumeId {
+        self.volume
+    }
+}
+
 /// A volume's place in the table: its pool, its slot there, and its limits.
 struct Entry {
     domain: Arc<Domain>,
