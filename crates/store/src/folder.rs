@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::HOST_MARGIN;
 use crate::error::StoreError;
+use crate::features::{self, FEATURES, Feature, FolderFormat};
 use crate::superblock::{FORMAT_VERSION, other_format};
 use weir_base::AggregateId;
 
@@ -37,6 +38,9 @@ const MAGIC: &str = "weir-aggregate";
 const LOG_MAGIC: &str = "weir-log";
 const IDENTITY: &str = "weir.json";
 const LOG_IDENTITY: &str = "weir-log.json";
+/// Name of an identity file with more features until it takes the place of the old one. It differs
+/// from the name that marks a creation.
+const FEATURES_DRAFT: &str = "weir.json.features";
 const LOCK: &str = "lock";
 const DEVICE: &str = "device";
 const LOG: &str = "log";
@@ -54,6 +58,9 @@ struct Identity {
     /// True if the log is in another folder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     external_log: bool,
+    /// Names of the format features that are on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    features: Vec<String>,
 }
 
 /// Purpose of a file of an open aggregate.
@@ -338,6 +345,7 @@ fn begin(
         format: FORMAT_VERSION,
         id: id.to_string(),
         external_log,
+        features: Vec::new(),
     };
     match write_synced(&begun, &identity) {
         Ok(()) => Ok((made, lock)),
@@ -437,6 +445,16 @@ fn identify(data: &Path) -> Result<(Identity, AggregateId), StoreError> {
 }
 
 fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreError> {
+    read_identity_with(dir, name, magic, FEATURES)
+}
+
+/// Reads an identity file as a program that knows the features `known`.
+fn read_identity_with(
+    dir: &Path,
+    name: &str,
+    magic: &str,
+    known: &[Feature],
+) -> Result<Identity, StoreError> {
     let path = dir.join(name);
     let mut text = String::new();
     // An identity file is a few hundred bytes; a much longer file is none.
@@ -462,7 +480,57 @@ fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreE
         }
         None => return Err(foreign()),
     }
-    serde_json::from_value(value).map_err(|_| foreign())
+    let identity: Identity = serde_json::from_value(value).map_err(|_| foreign())?;
+    let unknown = features::unknown(&identity.features, known);
+    match unknown.is_empty() {
+        true => Ok(identity),
+        false => Err(refuse(&path, features::refusal(&unknown))),
+    }
+}
+
+/// Returns the format of the data folder, which a server may be using.
+///
+/// # Errors
+/// The folder has no aggregate, or one that this program cannot open.
+pub fn format(data: &Path) -> Result<FolderFormat, StoreError> {
+    format_with(data, FEATURES)
+}
+
+fn format_with(data: &Path, known: &[Feature]) -> Result<FolderFormat, StoreError> {
+    let identity = read_identity_with(data, IDENTITY, MAGIC, known)?;
+    Ok(FolderFormat {
+        version: identity.format,
+        off: features::off(&identity.features, known),
+        on: identity.features,
+    })
+}
+
+/// Switches on all format features that this program knows, durably and all at once. Returns the
+/// names of those that were off.
+///
+/// # Errors
+/// As [`format()`]; a server has the folder open; the identity file cannot be written.
+pub fn switch_features_on(data: &Path) -> Result<Vec<&'static str>, StoreError> {
+    switch_on_with(data, FEATURES)
+}
+
+fn switch_on_with(data: &Path, known: &[Feature]) -> Result<Vec<&'static str>, StoreError> {
+    let _alone = lock(data)?;
+    let mut identity = read_identity_with(data, IDENTITY, MAGIC, known)?;
+    let off = features::off(&identity.features, known);
+    if off.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names: Vec<&'static str> = off.iter().map(|feature| feature.name).collect();
+    identity
+        .features
+        .extend(names.iter().map(|name| (*name).to_owned()));
+    let (path, draft) = (data.join(IDENTITY), data.join(FEATURES_DRAFT));
+    write_synced(&draft, &identity)
+        .and_then(|()| fs::rename(&draft, &path))
+        .and_then(|()| File::open(data)?.sync_all())
+        .map_err(|error| refuse(&path, error))?;
+    Ok(names)
 }
 
 fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
@@ -557,7 +625,7 @@ mod tests {
 
     const ID: AggregateId = AggregateId([0x5A; 16]);
 
-    fn text(result: Result<Folder, StoreError>) -> String {
+    fn text<T>(result: Result<T, StoreError>) -> String {
         match result {
             Ok(_) => panic!("it was accepted"),
             Err(e) => e.to_string(),
@@ -639,6 +707,52 @@ mod tests {
             );
             assert_eq!(listing(dir.path()), ["weir.json"]);
         }
+    }
+
+    #[test]
+    fn features_are_switched_on_by_hand_and_refused_by_programs_that_do_not_know_them() {
+        const KNOWN: &[Feature] = &[
+            Feature {
+                name: "first",
+                about: "",
+            },
+            Feature {
+                name: "second",
+                about: "",
+            },
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let folder = made(&data, None);
+        assert!(
+            text(switch_on_with(&data, KNOWN)).contains("in use by another server"),
+            "a server is using it"
+        );
+        drop(folder);
+        // A start switches nothing on.
+        drop(Folder::open(&data, None).unwrap());
+        let format = format_with(&data, KNOWN).unwrap();
+        assert_eq!((format.on.len(), format.off.as_slice()), (0, KNOWN));
+        assert_eq!(switch_on_with(&data, &KNOWN[..1]).unwrap(), ["first"]);
+        let format = format_with(&data, KNOWN).unwrap();
+        assert_eq!(format.on, ["first"]);
+        assert_eq!(format.off, &KNOWN[1..]);
+        assert_eq!(switch_on_with(&data, KNOWN).unwrap(), ["second"]);
+        assert_eq!(switch_on_with(&data, KNOWN).unwrap(), [""; 0]);
+
+        // A program that knows the first alone.
+        let before = fs::read(data.join(IDENTITY)).unwrap();
+        let refused = text(read_identity_with(&data, IDENTITY, MAGIC, &KNOWN[..1]));
+        assert!(refused.contains("does not know: second"), "{refused}");
+        let refused = text(switch_on_with(&data, &KNOWN[..1]));
+        assert!(refused.contains("does not know: second"), "{refused}");
+        let refused = text(Folder::open(&data, None));
+        assert!(
+            refused.contains("does not know: first, second"),
+            "{refused}"
+        );
+        assert_eq!(fs::read(data.join(IDENTITY)).unwrap(), before);
+        assert_eq!(listing(&data), ["device", "lock", "log", "weir.json"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod direct_write_batch;
 #[cfg(test)]
 mod document;
 pub mod error;
+pub mod features;
 pub mod folder;
 pub mod frame;
 pub mod layout;

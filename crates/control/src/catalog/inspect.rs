@@ -1,7 +1,7 @@
 //! Checks a catalog that no server has open against the engine's volumes: the catalog's part of
 //! `weir check`.
 
-use super::{Catalog, CatalogError, file_of, readable, without_password};
+use super::{Catalog, CatalogError, KNOWN, file_of, readable, without_password};
 use crate::OpenError;
 use crate::backend::is_keyed;
 use crate::model::{State, Volume};
@@ -91,6 +91,14 @@ pub async fn probe(url: &str) -> Result<(), OpenError> {
 
 /// Returns the aggregate that a catalog belongs to, if there is one.
 async fn look(url: &str) -> Result<Option<String>, CatalogError> {
+    let mut meta = read_meta(url).await?;
+    let version = meta.get("version").and_then(|text| text.parse().ok());
+    readable(version.unwrap_or(0))?;
+    Ok(meta.remove("aggregate"))
+}
+
+/// Reads what a catalog says of itself, by name; nothing if it is a new database.
+async fn read_meta(url: &str) -> Result<BTreeMap<String, String>, CatalogError> {
     sqlx::any::install_default_drivers();
     // A single connection: a pool retries for half a minute and does not report the cause.
     let mut first = AnyConnection::connect(url).await?;
@@ -102,9 +110,56 @@ async fn look(url: &str) -> Result<Option<String>, CatalogError> {
     for row in rows {
         meta.insert(row.try_get(0)?, row.try_get(1)?);
     }
-    let version = meta.get("version").and_then(|text| text.parse().ok());
-    readable(version.unwrap_or(0))?;
-    Ok(meta.remove("aggregate"))
+    Ok(meta)
+}
+
+/// Version of a catalog, and the version that this program migrates it to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogVersion {
+    /// Version of the catalog; `None` if it has not been created yet.
+    pub found: Option<i64>,
+    /// Version of this program.
+    pub known: i64,
+}
+
+impl CatalogVersion {
+    /// Returns true if the next opening for service migrates the catalog.
+    pub fn is_older(&self) -> bool {
+        self.found.is_some_and(|found| found < self.known)
+    }
+}
+
+/// Returns the version of the catalog at `url`, which is not changed.
+///
+/// # Errors
+/// The database cannot be opened, or this program does not read its version.
+pub async fn version(url: &str) -> Result<CatalogVersion, CatalogError> {
+    let found = match Catalog::is_missing(url) {
+        true => None,
+        false => read_meta(url).await?.remove("version"),
+    };
+    let found = match found {
+        None => None,
+        Some(text) => {
+            let damaged = |_| CatalogError::Damaged("meta", "version".to_owned(), text.clone());
+            Some(text.parse::<i64>().map_err(damaged)?)
+        }
+    };
+    readable(found.unwrap_or(0))?;
+    Ok(CatalogVersion {
+        found,
+        known: KNOWN,
+    })
+}
+
+/// Migrates the catalog at `url` to this program's version, after a copy of it was made beside it.
+///
+/// # Errors
+/// As [`version`]; the copy cannot be made.
+pub async fn migrate(url: &str) -> Result<(), CatalogError> {
+    let catalog = Catalog::open(url).await?;
+    catalog.close().await;
+    Ok(())
 }
 
 /// Opens it read-only, in its present version.

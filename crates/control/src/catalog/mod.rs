@@ -19,7 +19,7 @@ mod write;
 
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenHash, TokenRecord, check_secret};
-pub use inspect::{Inspection, inspect, probe};
+pub use inspect::{CatalogVersion, Inspection, inspect, migrate, probe, version};
 pub use keep::back_up;
 pub(crate) use load::Loaded;
 pub(crate) use write::Write;

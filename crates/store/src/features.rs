@@ -1,0 +1,56 @@
+//! Format features: extensions of the format that an aggregate uses only after `weir upgrade` has
+//! switched them on.
+//!
+//! The identity file names the features that are on. A program that does not know one of them
+//! refuses the folder before anything else, and changes nothing. So a feature is switched on by an
+//! operator and never by a start: until then an earlier program can still serve the folder.
+
+use std::collections::BTreeSet;
+
+/// A format feature that this program knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Name in the identity file: lower-case letters, digits and dashes.
+    pub name: &'static str,
+    /// Effect, for people.
+    pub about: &'static str,
+}
+
+/// Features that this program knows. A new one is added here, and read and written only where it is
+/// on.
+pub const FEATURES: &[Feature] = &[];
+
+/// Format of a data folder, compared with this program's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderFormat {
+    /// Format version of the folder, which is this program's.
+    pub version: u32,
+    /// Features that are on.
+    pub on: Vec<String>,
+    /// Features that this program could switch on.
+    pub off: Vec<Feature>,
+}
+
+/// Returns the names in `on` that are not among `known`.
+pub(crate) fn unknown<'f>(on: &'f [String], known: &[Feature]) -> Vec<&'f str> {
+    let known: BTreeSet<&str> = known.iter().map(|feature| feature.name).collect();
+    on.iter()
+        .map(String::as_str)
+        .filter(|name| !known.contains(name))
+        .collect()
+}
+
+/// Returns those of `known` that are not on.
+pub(crate) fn off(on: &[String], known: &[Feature]) -> Vec<Feature> {
+    let is_off = |feature: &&Feature| !on.iter().any(|name| name == feature.name);
+    known.iter().filter(is_off).copied().collect()
+}
+
+/// Returns the reason, for people, why a folder with these unknown features is refused.
+pub(crate) fn refusal(unknown: &[&str]) -> String {
+    format!(
+        "the aggregate uses format features that this server does not know: {} (use the Weir that \
+         switched them on, or a newer one)",
+        unknown.join(", ")
+    )
+}
