@@ -199,13 +199,19 @@ impl Client {
         request
     }
 
-    /// Waits for an operation, calling `between` before every wait, and returns it done.
+    /// Waits for an operation, calling `between` before every wait with the time of the waits so
+    /// far, and returns it done.
     ///
     /// # Errors
     /// As [`Client::call`]; the operation's own error stays in it.
-    pub fn wait(&self, operation: Value, mut between: impl FnMut()) -> Result<Value, Error> {
+    pub fn wait(
+        &self,
+        operation: Value,
+        mut between: impl FnMut(Duration),
+    ) -> Result<Value, Error> {
         let mut operation = operation;
         let mut pause = POLL / 20;
+        let mut waited = Duration::ZERO;
         loop {
             if operation.get("done").and_then(Value::as_bool) == Some(true) {
                 return Ok(operation);
@@ -216,8 +222,9 @@ impl Client {
                 ));
             };
             let name = name.to_owned();
-            between();
+            between(waited);
             std::thread::sleep(pause);
+            waited += pause;
             pause = (pause * 3 / 2).min(POLL);
             operation = self.call(Method::Get, &name, &[], None)?;
         }

@@ -45,8 +45,13 @@ pub fn arguments(
     Ok(early_flags::put_behind(flags_file::expand(given)?, whole))
 }
 
-/// Runs a command with this process's streams and environment. `secret` reads a user's password.
-pub fn run(command: &Command, secret: &mut dyn FnMut(&str) -> Result<String, String>) -> ExitCode {
+/// Runs a command with this process's streams and environment. `secret` reads a user's
+/// password; `interrupted` has an interrupt print a line and end the program.
+pub fn run(
+    command: &Command,
+    secret: &mut dyn FnMut(&str) -> Result<String, String>,
+    interrupted: &mut dyn FnMut(&str),
+) -> ExitCode {
     let environment: Environment = std::env::vars().collect();
     let stdin = std::io::stdin();
     let mut answer = || {
@@ -59,6 +64,7 @@ pub fn run(command: &Command, secret: &mut dyn FnMut(&str) -> Result<String, Str
         progress: std::io::stderr().is_terminal(),
         answer: stdin.is_terminal().then_some(&mut answer as _),
         secret,
+        interrupted,
     };
     ExitCode::from(run_with(command, &environment, &mut io))
 }

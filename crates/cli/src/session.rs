@@ -2,6 +2,7 @@
 //! common: listing, describing, changing, waiting, asking.
 
 use std::io::Write;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
@@ -13,6 +14,9 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::format::{self, Format, Kind, Scanner};
 use crate::http::{Client, Method};
+
+/// Time for which an operation is waited for without a word, where there is no terminal.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// The streams of a command.
 pub struct Io<'a> {
@@ -27,6 +31,8 @@ pub struct Io<'a> {
     /// Reads the password of the user that it is given: asked for without echo, or the next line of
     /// the standard input
     pub secret: &'a mut dyn FnMut(&str) -> Result<String, String>,
+    /// Sets the line that an interrupt (Ctrl-C) prints from now on; it ends the program
+    pub interrupted: &'a mut dyn FnMut(&str),
 }
 
 /// The means of a command: its streams, its settings, the server.
@@ -93,7 +99,7 @@ impl<'s, 'io> Session<'s, 'io> {
             client,
             project: get("project", &common.project).unwrap_or_default(),
             location: get("location", &at.location).unwrap_or_default(),
-            format: common.format.clone(),
+            format: common.format().map(str::to_owned),
             quiet: common.quiet,
         })
     }
@@ -258,6 +264,11 @@ impl<'s, 'io> Session<'s, 'io> {
         }
         let text = format.list(resources, false)?;
         self.put(&text)
+    }
+
+    /// Sets the line that an interrupt prints from now on; it ends the program.
+    pub fn explain_interrupt(&mut self, line: &str) {
+        (self.io.interrupted)(line);
     }
 
     /// Returns true if progress may be shown.
@@ -443,14 +454,25 @@ impl<'s, 'io> Session<'s, 'io> {
         let name = name.rsplit('/').next().unwrap_or("").to_owned();
         let mut bar: Option<ProgressBar> = None;
         let progress = self.io.progress;
-        let done = self.client.wait(operation, || {
+        let full = operation.get("name").map(format::text).unwrap_or_default();
+        (self.io.interrupted)(&format!(
+            "the operation goes on in the server: weir operations describe {full}"
+        ));
+        let err = &mut *self.io.err;
+        let mut said = false;
+        let done = self.client.wait(operation, |waited| {
+            if !progress && !said && waited >= SILENT {
+                said = true;
+                // The operation counts, not the line.
+                let _ = writeln!(err, "Waiting for [{name}] to finish...");
+            }
             if progress && bar.is_none() {
                 let spinner = ProgressBar::new_spinner();
                 if let Ok(style) = ProgressStyle::with_template("{msg}{spinner}{elapsed:>5}") {
                     spinner.set_style(style);
                 }
                 spinner.set_message(format!("Waiting for [{name}] to finish... "));
-                spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+                spinner.enable_steady_tick(Duration::from_millis(100));
                 bar = Some(spinner);
             }
         });

@@ -201,6 +201,13 @@ fn a_long_operation_is_waited_for() {
     );
     assert_eq!((ran.exit, ran.out.as_str()), (0, "READY\n"));
     assert_eq!(ran.err, "Created storage pool [p].\n");
+    // Ctrl-C would have printed this.
+    assert_eq!(
+        ran.interrupted,
+        [
+            "the operation goes on in the server: weir operations describe projects/weir/locations/local/operations/op-7"
+        ]
+    );
     assert_eq!(server.requests().len(), 4);
 }
 
@@ -620,6 +627,62 @@ fn flags_stand_anywhere() {
         assert_ne!(ran.exit, 0, "{refused:?}");
     }
     assert_eq!(elsewhere.requests().len(), 0);
+}
+
+/// `--json` prints one JSON document, whatever the command prints for people.
+#[test]
+fn json_of_every_kind_of_command() {
+    let server = Server::start(Box::new(|(_, path, ..), _| {
+        Some((
+            200,
+            match path.as_str() {
+                "/v1/conditions" => json!({"headline": "all is well", "conditions": []}),
+                "/health" => json!({"status": "OK", "version": "1.2.3", "problems": []}),
+                _ => json!({
+                    "volumes": [],
+                    "output": "done\n",
+                    "records": [{"source_path": "a:b"}],
+                    "tokens": [{"name": "tokens/t"}],
+                }),
+            },
+        ))
+    }));
+    for (args, pointer, wanted) in [
+        (&["volumes", "list"][..], "", json!([])),
+        (&["tokens", "list"], "/0/name", json!("tokens/t")),
+        (&["conditions"], "/headline", json!("all is well")),
+        (&["status"], "/health", json!("OK")),
+        (&["config", "list"], "/project", json!("weir")),
+        (&["peers", "list"], "/0/source_path", json!("a:b")),
+        (
+            &["ontap", "snapmirror show"],
+            "/0/source_path",
+            json!("a:b"),
+        ),
+        (&["snapmirror", "show"], "/0/source_path", json!("a:b")),
+        (
+            &["snapmirror", "update", "-destination-path", "a:b"],
+            "/output",
+            json!("done\n"),
+        ),
+        (&["top", "--interval=0.1"], "/volumes", json!([])),
+        (
+            &["plan", "--volume=name=v,capacity=1TiB"],
+            "/cheapest/level",
+            Value::Null,
+        ),
+    ] {
+        let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+        let ran = on(&server, &args);
+        assert_eq!(ran.exit, 0, "{args:?}: {}", ran.err);
+        let printed: Value = serde_json::from_str(&ran.out).unwrap();
+        let found = printed.pointer(pointer).cloned().unwrap_or_default();
+        assert_eq!(found, wanted, "{args:?}: {}", ran.out);
+    }
+    let ran = on(&server, &["volumes", "list", "--json", "--format=yaml"]);
+    assert_eq!(ran.exit, 2, "{}", ran.err);
+    let ran = on(&server, &["ontap", "--json"]);
+    assert_eq!(ran.exit, 2, "{}", ran.err);
 }
 
 /// `?`, `help` and `--help` work without a server.

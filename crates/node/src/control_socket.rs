@@ -120,13 +120,80 @@ fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
     }
 }
 
+/// The server's reply to a request that it carried out.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// Progress, for people.
+    pub notes: Vec<String>,
+    /// Faults of the data.
+    pub faults: Vec<String>,
+    /// The last line.
+    pub summary: String,
+}
+
+impl Reply {
+    /// Returns the last line.
+    ///
+    /// # Errors
+    /// There were faults.
+    pub fn checked(self) -> Result<String> {
+        match self.faults.len() {
+            0 => Ok(self.summary),
+            n => bail!("{n} faults; {}", self.summary),
+        }
+    }
+}
+
+/// A line of a reply before the last one.
+enum Line {
+    Note(String),
+    Fault(String),
+}
+
 /// Asks the server of `folder`, prints its notes and faults, and returns its last word.
 /// Faults make it an error.
 pub fn ask(folder: &Path, request: &str) -> Result<String> {
     ask_within(folder, request, PATIENCE)
 }
 
+/// Asks the server of `folder` and returns the whole reply. Prints nothing.
+pub fn query(folder: &Path, request: &str) -> Result<Reply> {
+    let (mut notes, mut faults) = (Vec::new(), Vec::new());
+    let summary = converse(folder, request, PATIENCE, &mut |line| match line {
+        Line::Note(text) => notes.push(text),
+        Line::Fault(text) => faults.push(text),
+    })?;
+    Ok(Reply {
+        notes,
+        faults,
+        summary,
+    })
+}
+
 fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String> {
+    let mut faults = Vec::new();
+    let summary = converse(folder, request, patience, &mut |line| match line {
+        Line::Note(text) => println!("{text}"),
+        Line::Fault(text) => {
+            println!("FAULT {text}");
+            faults.push(text);
+        }
+    })?;
+    let reply = Reply {
+        notes: Vec::new(),
+        faults,
+        summary,
+    };
+    reply.checked()
+}
+
+/// Sends a request, hands out the lines of the reply as they come, and returns the last one.
+fn converse(
+    folder: &Path,
+    request: &str,
+    patience: Duration,
+    say: &mut dyn FnMut(Line),
+) -> Result<String> {
     ensure!(
         folder.is_dir(),
         "the data folder {} does not exist",
@@ -144,7 +211,6 @@ fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String
         })?;
     writeln!(&stream, "{request}")?;
     stream.set_read_timeout(Some(patience))?;
-    let mut faults = 0;
     for line in BufReader::new(&stream).lines() {
         let line = match line {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => bail!(
@@ -155,13 +221,9 @@ fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String
         };
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("heard", "") => stream.set_read_timeout(None)?,
-            ("note", text) => println!("{text}"),
-            ("fault", text) => {
-                faults += 1;
-                println!("FAULT {text}");
-            }
-            ("done", summary) if faults == 0 => return Ok(summary.to_owned()),
-            ("done", summary) => bail!("{faults} faults; {summary}"),
+            ("note", text) => say(Line::Note(text.to_owned())),
+            ("fault", text) => say(Line::Fault(text.to_owned())),
+            ("done", summary) => return Ok(summary.to_owned()),
             ("error", text) => bail!("{text}"),
             _ => bail!("the server said '{line}'"),
         }

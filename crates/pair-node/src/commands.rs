@@ -67,6 +67,7 @@ impl Commands for PairCommands {
                 }
                 Ok(String::new())
             }
+            "show --json" => Ok(pair.show().data().to_string()),
             "switch" => {
                 pair.hand_over()?;
                 Ok("the partner takes over".to_owned())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
 use weir_mirror::{Role, Side};
 use weir_volume::PartnerCost;
 
@@ -49,6 +50,32 @@ pub struct Standing {
     pub behind_since: Option<i64>,
     /// What is in the way, if that is known.
     pub fault: Option<String>,
+}
+
+impl Shown {
+    /// Returns the state for programs: typed values, and the lines for people under `details`.
+    pub fn data(&self) -> Value {
+        let details: Map<String, Value> = self
+            .lines
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone().into()))
+            .collect();
+        json!({
+            "node": self.nodes.0,
+            "partner": self.nodes.1,
+            "serving": self.serving,
+            "inSync": self.in_sync,
+            "partnerConnected": self.connected,
+            "synchronising": self.synchronising,
+            "term": self.term,
+            "position": self.position,
+            "lagBytes": self.lag,
+            "behindSeconds": self.behind,
+            "roundTripSeconds": self.round_trip.map(|time| time.as_secs_f64()),
+            "fault": self.fault,
+            "details": details,
+        })
+    }
 }
 
 fn name(side: Side) -> String {

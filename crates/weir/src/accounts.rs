@@ -14,6 +14,7 @@ use weir_base::small_file;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::{Mutex, RwLock};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use serde_json::{Value, json};
 use weir_smb::{User, Users};
 use weir_vfs::{Groups, Identity};
 
@@ -177,17 +178,23 @@ impl<C: Commands> Commands for Asked<C> {
 pub fn run(command: &UsersCommand) -> Result<()> {
     match command {
         UsersCommand::Create(args) => create(args),
-        UsersCommand::Delete { name, data } => {
+        UsersCommand::Delete { name, data, output } => {
             let mut users = read(data)?;
             let before = users.len();
             users.retain(|user| key(&user.name) != key(name));
             ensure!(users.len() < before, "there is no user {name}");
             write(data, &users)?;
-            println!("deleted {name}{}", known(data));
-            Ok(())
+            let known = known(data);
+            let done = json!({"name": name, "effective": effective(known)});
+            output.print(&done, format_args!("deleted {name}{known}"))
         }
-        UsersCommand::List { data } => {
-            for user in read(data)? {
+        UsersCommand::List { data, output } => {
+            let users = read(data)?;
+            if output.json {
+                let all: Vec<_> = users.iter().map(described).collect();
+                return output.print(&all.into(), "");
+            }
+            for user in users {
                 let unix = &user.identity.unix;
                 println!("{}\tuid {}\tgid {}", user.name, unix.uid, unix.gid);
             }
@@ -235,16 +242,32 @@ fn create(args: &CreateUser) -> Result<()> {
     };
     let Identity { unix, .. } = &user.identity;
     let numbers = format!("uid {}, gid {}", unix.uid, unix.gid);
+    let unix = (unix.uid, unix.gid);
     match there {
         Some(at) => users[at] = user,
         None => users.push(user),
     }
     write(&args.data, &users)?;
-    println!(
-        "{name} ({numbers}) may log on over SMB{}",
-        known(&args.data)
-    );
-    Ok(())
+    let known = known(&args.data);
+    let mut done = json!({"name": name, "effective": effective(known)});
+    done["uid"] = unix.0.into();
+    done["gid"] = unix.1.into();
+    let text = format_args!("{name} ({numbers}) may log on over SMB{known}");
+    args.output.print(&done, text)
+}
+
+/// Returns a user for programs, without the hash of the password.
+fn described(user: &User) -> Value {
+    let unix = &user.identity.unix;
+    json!({"name": user.name, "uid": unix.uid, "gid": unix.gid, "groups": unix.gids.as_slice()})
+}
+
+/// Returns from when on a change counts; `known` is the end of the sentence for people.
+fn effective(known: &str) -> &'static str {
+    match known {
+        "" => "now",
+        _ => "at the next start",
+    }
 }
 
 /// As whom a new user acts: by the options, or as this machine's user of the same name.

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use weir_base::network::AddressBlock;
 
 use crate::endpoint::{self, ApiAddress};
+use crate::output::Output;
 use weir_node::size::Size;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
@@ -35,6 +36,9 @@ pub enum Command {
     Backup(Backup),
     /// Make a data folder from a backup; the aggregate's files `device` and `log` are put back beside it
     Restore(Restore),
+    /// Switch on the format features that this program knows, in a data folder that no server is
+    /// using; a start never does
+    Upgrade(Upgrade),
     /// Read and verify every block of a running server's data, at a limited rate
     Scrub(Scrub),
     /// Users who may log on over SMB
@@ -254,18 +258,27 @@ pub enum PairCommand {
         /// SHA-256 of the partner's certificate
         #[arg(value_name = "SHA256")]
         certificate: String,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// What a running node is: role, term, position, lag, whether it is in sync
     Show {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Have the partner serve, and be its standby; on the node that serves
     Switch {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Have this node serve although it may not have all that clients were told
     Takeover {
@@ -275,6 +288,9 @@ pub enum PairCommand {
         /// The other node is off for good
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Bring this node's copy up anew from the primary's; on the standby
     Resync {
@@ -284,6 +300,9 @@ pub enum PairCommand {
         /// From nothing, not from what both have in common
         #[arg(long)]
         everything: bool,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Compare what the two copies hold now, by hashes; on the node that serves, while clients go on
     Verify {
@@ -293,12 +312,18 @@ pub enum PairCommand {
         /// Have the standby's copy brought up anew if they differ
         #[arg(long)]
         repair: bool,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Make a folder that no server is using no pair's any more
     Delete {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
 }
 
@@ -360,6 +385,9 @@ pub struct PairCreate {
     /// Where the partner connects to this node
     #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub listen: SocketAddr,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir pair join`
@@ -377,6 +405,9 @@ pub struct PairJoin {
     /// SHA-256 of the partner's certificate
     #[arg(long, value_name = "SHA256")]
     pub partner_certificate: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir witness`
@@ -397,6 +428,9 @@ pub struct WitnessArgs {
     /// Write the address to this file once questions are answered
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir users`
@@ -412,12 +446,18 @@ pub enum UsersCommand {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// List the users
     List {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
 }
 
@@ -444,6 +484,9 @@ pub struct CreateUser {
     /// Give a user that exists another password
     #[arg(long)]
     pub replace: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir ad`
@@ -456,12 +499,18 @@ pub enum AdCommand {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// Log on to the domain with the server's own keys
     Testjoin {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
     /// End the membership
     Leave {
@@ -472,6 +521,9 @@ pub enum AdCommand {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
     },
 }
 
@@ -502,6 +554,9 @@ pub struct AdJoin {
     /// The data folder
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir check`
@@ -519,6 +574,9 @@ pub struct Check {
     /// The catalog that belongs to it: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir catalog`
@@ -542,6 +600,27 @@ pub struct Backup {
     /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+}
+
+/// `weir upgrade`
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub catalog: Option<String>,
+    /// List what is on and what would be switched on, and change nothing; a server may run
+    /// meanwhile
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir restore`
@@ -553,6 +632,9 @@ pub struct Restore {
     /// The data folder to make: new, or empty
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir catalog rebuild`
@@ -570,6 +652,9 @@ pub struct Rebuild {
     /// The service levels that the server is started with
     #[arg(long, value_name = "FILE")]
     pub service_levels: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir scrub`
@@ -581,4 +666,7 @@ pub struct Scrub {
     /// Bytes to read per second at most
     #[arg(long, value_name = "SIZE", default_value = "100M")]
     pub rate: Size,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }

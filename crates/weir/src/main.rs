@@ -17,15 +17,18 @@ mod endpoint;
 #[cfg(test)]
 mod held_back_tests;
 mod instances;
+mod interrupt;
 mod keytab;
 mod krb5;
 mod log_device;
 mod logging;
 mod notify;
+mod output;
 mod pair_connections;
 mod plane;
 mod predecessor;
 mod preflight;
+mod progress;
 mod referrals;
 mod reload;
 mod reply_gate;
@@ -92,6 +95,10 @@ fn main() -> ExitCode {
             os::own_files_only();
             commands::backup::restore(args)
         }
+        cli::Command::Upgrade(args) => {
+            os::own_files_only();
+            commands::upgrade::run(args)
+        }
         cli::Command::Scrub(args) => commands::scrub::run(args),
         cli::Command::Pair { command } => {
             os::own_files_only();
@@ -119,7 +126,7 @@ fn main() -> ExitCode {
         cli::Command::Client(command) => {
             let mut secret =
                 |user: &str| accounts::password(user).map_err(|error| format!("{error:#}"));
-            return weir_cli::run(command, &mut secret);
+            return weir_cli::run(command, &mut secret, &mut interrupt::explain);
         }
     };
     match outcome {

@@ -170,6 +170,9 @@ pub struct Common {
     /// in gcloud: 'table(name.basename(),state)'
     #[arg(help_heading = COMMON, long, value_name = "FORMAT")]
     pub format: Option<String>,
+    /// Print JSON, like --format=json
+    #[arg(help_heading = COMMON, long, conflicts_with = "format")]
+    pub json: bool,
     /// Disable interactive prompts
     #[arg(help_heading = COMMON, long, short)]
     pub quiet: bool,
@@ -186,6 +189,21 @@ pub struct Common {
     // Put in place before parsing; here for the help.
     #[arg(help_heading = COMMON, long, value_name = "FILE")]
     pub flags_file: Option<String>,
+}
+
+impl Common {
+    /// Returns the output format that the user asked for.
+    pub fn format(&self) -> Option<&str> {
+        if self.json {
+            return Some("json");
+        }
+        self.format.as_deref()
+    }
+
+    /// Returns true if whole replies are to be printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.format() == Some("json")
+    }
 }
 
 /// The location of a resource.

@@ -458,9 +458,6 @@ pub struct FileNamed {
     /// The file's path from the volume's root on
     #[arg(value_name = "PATH")]
     pub path: std::ffi::OsString,
-    /// Print what the server replies as JSON, like --format=json
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub at: At,
     #[command(flatten)]

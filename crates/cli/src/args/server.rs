@@ -74,9 +74,6 @@ pub struct Audit {
 /// `weir conditions`
 #[derive(Debug, Args)]
 pub struct Conditions {
-    /// Print what the server replies as JSON, like --format=json
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -84,9 +81,6 @@ pub struct Conditions {
 /// `weir status`
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -117,7 +111,11 @@ pub enum Config {
         name: String,
     },
     /// Show the settings
-    List,
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Tokens {
@@ -137,7 +135,7 @@ impl Config {
         match self {
             Self::Set { .. } => "set",
             Self::Unset { .. } => "unset",
-            Self::List => "list",
+            Self::List { .. } => "list",
         }
     }
 }

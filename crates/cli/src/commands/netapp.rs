@@ -290,7 +290,10 @@ pub fn volumes(
                         .unwrap_or_default()
                 ))
             })?;
-            s.put(&help)
+            match named.common.is_json() {
+                true => s.put(&format!("{:#}\n", json!({"name": name, "help": help}))),
+                false => s.put(&help),
+            }
         }
         Volumes::Snapshots { command } => snapshots(command, tables, environment, io),
         Volumes::Replications { command } => replications::run(command, environment, io),
@@ -616,7 +619,7 @@ fn find_file(args: &FileFind, environment: &Environment, io: &mut Io<'_>) -> Res
     let name = s.name("volumes", &file.volume)?;
     let path = [path_field(file)];
     let found = s.call(Method::Get, &format!("{name}:findFile"), &path, None)?;
-    if file.json {
+    if file.common.is_json() {
         return s.put(&format!("{found:#}\n"));
     }
     let versions = found.get("versions").and_then(Value::as_array);
@@ -678,9 +681,6 @@ fn restore_file(
         &[],
         Some(&body),
     )?;
-    if file.json {
-        return s.put(&format!("{done:#}\n"));
-    }
     let restored = done
         .get("path")
         .map(crate::format::text)

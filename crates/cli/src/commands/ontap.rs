@@ -14,7 +14,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_ontap::help::Live;
 
 use super::open;
@@ -39,9 +39,17 @@ pub fn run(args: &Ontap, environment: &Environment, io: &mut Io<'_>) -> Result<(
         return show_help(&before, io);
     }
     let mut s = open(&common, &At::default(), environment, io)?;
+    let json = common.is_json();
     match words.is_empty() {
+        true if json => Err(Error::Usage(
+            "--json needs a line: weir ontap --json volume show".to_owned(),
+        )),
         true if std::io::stdin().is_terminal() => prompt(&mut s, environment),
         true => pipe(&mut s),
+        false if json => {
+            let reply = data(&s, &line)?;
+            s.put(&format!("{reply:#}\n"))
+        }
         false => one(&mut s, &line),
     }
 }
@@ -94,6 +102,10 @@ pub(super) fn own(
                 common.quiet = true;
                 continue;
             }
+            ("json", _) if value.is_none() => {
+                common.json = true;
+                continue;
+            }
             ("server", _) => &mut common.server,
             ("ca-cert", _) => &mut common.ca_cert,
             ("access-token-file", _) => &mut common.access_token_file,
@@ -132,7 +144,31 @@ pub fn joined(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn one(s: &mut Session<'_, '_>, line: &str) -> Result<(), Error> {
+/// Runs a line for a program: the records of a `show`, and the text of every other command as
+/// `output`.
+pub(super) fn data(s: &Session<'_, '_>, line: &str) -> Result<Value, Error> {
+    let parsed = weir_ontap::grammar::parse(line, weir_ontap::commands::COMMANDS)
+        .map_err(|message| Error::Refused(weir_ontap::commands::error(&message)))?;
+    if let Some(("show", words)) = parsed.command.path.split_last().map(|(v, w)| (*v, w)) {
+        let arguments = parsed.arguments.iter();
+        let mut query: Vec<(&str, String)> = arguments
+            .map(|(name, value)| (*name, value.clone()))
+            .collect();
+        let has_fields = parsed.command.parameters.iter().any(|p| p.name == "fields");
+        if has_fields && parsed.get("fields").is_none() {
+            query.push(("fields", "*".to_owned()));
+        }
+        let path = format!("private/cli/{}", words.join("/"));
+        let reply = s.ontap(Method::Get, &path, &query, None)?;
+        return Ok(reply.get("records").cloned().unwrap_or(reply));
+    }
+    match s.line(line)? {
+        Ok(text) => Ok(json!({"output": text})),
+        Err(text) => Err(Error::Refused(text)),
+    }
+}
+
+pub(super) fn one(s: &mut Session<'_, '_>, line: &str) -> Result<(), Error> {
     match s.line(line)? {
         Ok(text) => s.put(&text),
         Err(text) => Err(Error::Refused(text)),

@@ -66,7 +66,7 @@ pub fn conditions(
 ) -> Result<(), Error> {
     let mut s = open(&args.common, &At::default(), environment, io)?;
     let report = s.call(Method::Get, "conditions", &[], None)?;
-    if args.json {
+    if args.common.is_json() {
         return s.put(&format!("{report:#}\n"));
     }
     if let Some(headline) = report.get("headline").and_then(Value::as_str) {
@@ -80,7 +80,7 @@ pub fn conditions(
 pub fn config(command: &Config, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut file = File::read(environment)?;
     let (name, value) = match command {
-        Config::List => {
+        Config::List { json } => {
             let effective: Value = SETTINGS
                 .iter()
                 .filter_map(|(name, ..)| {
@@ -88,7 +88,11 @@ pub fn config(command: &Config, environment: &Environment, io: &mut Io<'_>) -> R
                     Some(((*name).to_owned(), Value::from(value)))
                 })
                 .collect();
-            return Ok(io.out.write_all(yaml_document(&effective).as_bytes())?);
+            let text = match json {
+                true => format!("{effective:#}\n"),
+                false => yaml_document(&effective),
+            };
+            return Ok(io.out.write_all(text.as_bytes())?);
         }
         Config::Set { name, value } => (name, Some(value.as_str())),
         Config::Unset { name } => (name, None),

@@ -31,9 +31,12 @@ pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Res
         false => None,
     };
     let mut s = open(&common, &At::default(), environment, io)?;
-    match s.line(&line)? {
-        Ok(text) => s.put(&text)?,
-        Err(text) => return Err(Error::Refused(text)),
+    match common.is_json() {
+        true => {
+            let reply = ontap::data(&s, &line)?;
+            s.put(&format!("{reply:#}\n"))?;
+        }
+        false => ontap::one(&mut s, &line)?,
     }
     match destination {
         Some(destination) => follow(&mut s, &destination),
@@ -87,6 +90,9 @@ fn follow(s: &mut Session<'_, '_>, destination: &str) -> Result<(), Error> {
         "snapmirror/relationships/{}/transfers/{transfer}",
         text(&relationship, "uuid")
     );
+    s.explain_interrupt(&format!(
+        "the transfer to {destination} goes on in the server: weir snapmirror show"
+    ));
     let bar = match s.shows_progress() {
         true => Some(bar()),
         false => None,

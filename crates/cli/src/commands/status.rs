@@ -13,7 +13,7 @@ use crate::Environment;
 use crate::archive;
 use crate::args::{At, Status, SupportBundle};
 use crate::error::Error;
-use crate::format::size;
+use crate::format::{Format, Kind, size};
 use crate::http::Method;
 use crate::session::{Io, Session};
 use crate::top::page::{self, Sample};
@@ -33,7 +33,7 @@ pub fn status(args: &Status, environment: &Environment, io: &mut Io<'_>) -> Resu
     let health = session.client().health()?;
     let metrics = session.text("/metrics")?;
     let facts = facts(session.client().address(), &health, &metrics);
-    let text = match args.json {
+    let text = match args.common.is_json() {
         true => format!("{facts:#}\n"),
         false => screen(&facts),
     };
@@ -89,11 +89,14 @@ pub fn bundle(
     })?;
     file.write_all(&packed)
         .map_err(|error| Error::Other(format!("cannot write {}: {error}", path.display())))?;
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    let written = json!({"file": path.to_string_lossy(), "files": names});
     session.say(&format!(
         "Wrote {} ({} files, no secrets: look through it before you give it away).",
         path.display(),
         files.len()
-    ))
+    ))?;
+    session.print(&written, &Format::plain(Kind::None))
 }
 
 fn exists(path: &Path) -> Error {

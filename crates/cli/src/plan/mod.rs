@@ -76,7 +76,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub service_levels: Option<std::path::PathBuf>,
     /// Print the commands that make the cheapest plan
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub apply_script: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -110,6 +110,6 @@ pub fn run(args: &PlanArgs) -> Result<String, Error> {
     if args.apply_script {
         return Ok(show::script(&plan)?);
     }
-    let format = args.common.format.as_deref();
+    let format = args.common.format();
     Ok(show::print(&plan, &instances, &prices, format)?)
 }

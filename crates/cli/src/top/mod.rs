@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 
 use crate::Environment;
 use crate::args::{At, Common};
@@ -23,7 +24,7 @@ use view::{Look, Row, View};
 /// `weir top`
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
-    /// Print one table and end
+    /// Print one table and end; --json does so, too
     #[arg(long)]
     pub once: bool,
     /// Seconds between two looks
@@ -62,13 +63,18 @@ pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result
         filter: args.filter.clone(),
         hide_idle: args.hide_idle,
     };
-    if !args.once {
+    let json = args.common.is_json();
+    if !(args.once || json) {
         return live::run(interval, Screen::new(choice), &mut look);
     }
     let first = look(Duration::ZERO)?;
     std::thread::sleep(interval);
     let view = view::between(&first, &look(interval)?);
-    Ok(io.out.write_all(table(&view, &choice).as_bytes())?)
+    let text = match json {
+        true => format!("{:#}\n", data(view, &choice)),
+        false => table(&view, &choice),
+    };
+    Ok(io.out.write_all(text.as_bytes())?)
 }
 
 /// Value that a column holds.
@@ -241,6 +247,20 @@ fn summary(view: &View) -> Vec<String> {
         ));
     }
     parts
+}
+
+/// Returns the view for programs, with the rows that the table has, in its order.
+fn data(mut view: View, choice: &Choice) -> Value {
+    for rows in [
+        &mut view.pools,
+        &mut view.volumes,
+        &mut view.clients,
+        &mut view.operations,
+    ] {
+        *rows = choice.rows(rows).into_iter().cloned().collect();
+    }
+    // Numbers and strings only: none of them fails.
+    serde_json::to_value(view).unwrap_or_default()
 }
 
 fn table(view: &View, choice: &Choice) -> String {

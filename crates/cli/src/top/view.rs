@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::Serialize;
+
 use super::page::Sample;
 
 /// A sample of all counters.
@@ -13,7 +15,8 @@ pub struct Look {
 }
 
 /// A pool, volume or client over the time between two samples.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Row {
     /// The pool's name; empty for a client.
     pub pool: String,
@@ -73,7 +76,8 @@ impl Row {
 }
 
 /// All of them, the busiest first.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct View {
     /// Pools, the busiest first.
     pub pools: Vec<Row>,
@@ -98,7 +102,8 @@ pub struct View {
 }
 
 /// Physical space of the server, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Space {
     /// All space; 0: the server does not say.
     pub size: f64,
@@ -111,7 +116,8 @@ pub struct Space {
 }
 
 /// A synchronous mirror.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pair {
     /// Replies wait for both nodes.
     pub in_sync: bool,
@@ -129,7 +135,8 @@ pub struct Pair {
 }
 
 /// Counts of what clients of NFSv4 have.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Nfs4 {
     /// Clients, those that are silent included.
     pub clients: f64,

@@ -17,6 +17,8 @@ pub struct Ran {
     pub exit: u8,
     pub out: String,
     pub err: String,
+    /// Lines that an interrupt would have printed, one after the other.
+    pub interrupted: Vec<String>,
 }
 
 /// Runs `weir ARGS` with these variables; `answer` is what the user says to questions. No password
@@ -56,6 +58,7 @@ pub fn with_password(
                 exit: 2,
                 out: String::new(),
                 err: error.to_string(),
+                interrupted: Vec::new(),
             };
         }
     };
@@ -65,6 +68,7 @@ pub fn with_password(
         None => Err(format!("nobody says {user}'s password")),
     };
     let mut say = || answer.map(str::to_owned);
+    let mut interrupted = Vec::new();
     let mut io = weir_cli::Io {
         out: &mut out,
         err: &mut err,
@@ -75,11 +79,13 @@ pub fn with_password(
             None
         },
         secret: &mut secret,
+        interrupted: &mut |line| interrupted.push(line.to_owned()),
     };
     let exit = weir_cli::run_with(&cli.command, &environment, &mut io);
     Ran {
         exit,
         out: String::from_utf8(out).unwrap(),
         err: String::from_utf8(err).unwrap(),
+        interrupted,
     }
 }

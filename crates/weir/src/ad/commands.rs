@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 
 use super::{Member, Membership, Request};
 use crate::accounts::password;
@@ -43,19 +44,16 @@ impl<C: Commands> Commands for Asked<C> {
 pub fn run(command: &AdCommand) -> Result<()> {
     match command {
         AdCommand::Join(args) => join(args),
-        AdCommand::Show { data } => {
-            match super::read(data)? {
-                Some(member) => print!("{}", shown(&member)),
-                None => println!("a member of no domain"),
-            }
-            Ok(())
-        }
-        AdCommand::Testjoin { data } => {
+        AdCommand::Show { data, output } => match super::read(data)? {
+            Some(member) => output.print(&described(&member), shown(&member).trim_end()),
+            None => output.print(&Value::Null, "a member of no domain"),
+        },
+        AdCommand::Testjoin { data, output } => {
             let member = super::test(data)?;
-            println!("{} knows the keys of {}", member.domain, member.computer);
-            Ok(())
+            let text = format_args!("{} knows the keys of {}", member.domain, member.computer);
+            output.print(&described(&member), text)
         }
-        AdCommand::Leave { user, data } => {
+        AdCommand::Leave { user, data, output } => {
             let user = user.as_deref();
             let asked = user.map(|user| password(user).map(|password| (user, password)));
             let asked = asked.transpose()?;
@@ -70,8 +68,16 @@ pub fn run(command: &AdCommand) -> Result<()> {
                     member.computer
                 ),
             };
-            println!("left {}; {account}{}", member.domain, known(data));
-            Ok(())
+            let known = known(data);
+            let done = json!({
+                "domain": member.domain,
+                "accountDeleted": credentials.is_some(),
+                "message": format!("{account}{known}"),
+            });
+            output.print(
+                &done,
+                format_args!("left {}; {account}{known}", member.domain),
+            )
         }
     }
 }
@@ -93,9 +99,20 @@ fn join(args: &AdJoin) -> Result<()> {
         ldaps: args.use_ldaps,
     };
     let member = super::join(&args.data, &request, &args.user, &password)?;
-    print!("{}", shown(&member));
-    println!("joined {}{}", member.domain, known(&args.data));
-    Ok(())
+    let known = known(&args.data);
+    let text = format_args!("{}joined {}{known}", shown(&member), member.domain);
+    args.output.print(&described(&member), text)
+}
+
+/// Returns a membership for programs.
+fn described(member: &Member) -> Value {
+    json!({
+        "domain": member.domain,
+        "realm": member.realm,
+        "computer": member.computer,
+        "account": member.account,
+        "host": member.host,
+    })
 }
 
 fn shown(member: &Member) -> String {

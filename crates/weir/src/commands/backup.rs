@@ -12,8 +12,10 @@ use weir_base::small_file;
 use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::cli::{Backup, Restore};
+use crate::progress::Task;
 use crate::{accounts, ad, domains, plane};
 use weir_node::data_folder;
 
@@ -85,6 +87,11 @@ pub fn back_up(args: &Backup) -> Result<()> {
         None => plane::in_folder(&args.data)?,
     };
     make_empty(&args.folder)?;
+    let folder = args.folder.display();
+    let task = Task::reading(
+        &format!("backing up to {folder}"),
+        &format!("{folder} is no backup without {MANIFEST}: delete it"),
+    )?;
     let mut files = Vec::new();
     for name in FILES {
         let path = args.data.join(name);
@@ -121,6 +128,12 @@ pub fn back_up(args: &Backup) -> Result<()> {
         MANIFEST,
         &serde_json::to_vec_pretty(&manifest)?,
     )?;
+    drop(task);
+    if args.output.json {
+        let data =
+            json!({"folder": args.folder.to_string_lossy(), "files": names, "catalog": copied});
+        return args.output.print(&data, "");
+    }
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -144,6 +157,11 @@ pub fn back_up(args: &Backup) -> Result<()> {
 
 /// Verifies a backup, then makes a data folder of it.
 pub fn restore(args: &Restore) -> Result<()> {
+    let data = args.data.display();
+    let task = Task::reading(
+        &format!("restoring to {data}"),
+        &format!("{data} is not restored, and no server serves it: delete it"),
+    )?;
     let contents = verified(&args.folder)?;
     make_empty(&args.data)?;
     // The identity last: without it a server refuses the folder, and a restore that was cut short is not served.
@@ -152,7 +170,14 @@ pub fn restore(args: &Restore) -> Result<()> {
     for (name, bytes) in rest.into_iter().chain(identity) {
         write(&args.data, name, bytes)?;
     }
+    drop(task);
     let names: Vec<_> = contents.iter().map(|(name, _)| name.as_str()).collect();
+    if args.output.json {
+        let catalog = names.contains(&CATALOG);
+        let data =
+            json!({"folder": args.data.to_string_lossy(), "files": names, "catalog": catalog});
+        return args.output.print(&data, "");
+    }
     let mut out = std::io::stdout();
     writeln!(
         out,

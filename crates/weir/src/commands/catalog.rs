@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
 use weir_base::{Clock, Rng};
 use weir_control::levels::Levels;
 use weir_control::{
@@ -17,6 +18,7 @@ use weir_volume::{Engine, EngineOptions};
 
 use crate::cli::Rebuild;
 use crate::commands::check;
+use crate::progress::Task;
 use crate::{ad, plane, storage};
 use weir_node::backend::{self, Node};
 
@@ -35,6 +37,10 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         None => plane::in_folder(&args.data)?,
     };
     let location = storage::location(&args.data, args.log_dir.as_deref());
+    let task = Task::reading(
+        &format!("rebuilding the catalog of {}", args.data.display()),
+        "run it again; what was made anew so far stays",
+    )?;
     // Its lock keeps servers out meanwhile.
     let (aggregate, replay) = Aggregate::open(&location, env)?;
     let id = aggregate.id().to_string();
@@ -45,6 +51,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         .enable_all()
         .build()
         .context("starting an event loop")?;
+    let mut damaged = None;
     let rebuilt = runtime.block_on(async {
         let names = engine
             .volumes()
@@ -54,19 +61,26 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         let seen = weir_control::inspect(&url, &id, &names).await;
         if let (true, Some(file)) = (seen.damaged, file_of(&url)) {
             let kept = set_aside(&file)?;
-            println!(
-                "the catalog was damaged ({}); it is kept as {}",
-                seen.faults.join("; "),
-                kept.display()
-            );
+            if !args.output.json {
+                println!(
+                    "the catalog was damaged ({}); it is kept as {}",
+                    seen.faults.join("; "),
+                    kept.display()
+                );
+            }
+            damaged = Some(kept);
         }
         make(&url, levels, &engine, &clock, &rng).await
     });
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
     ended.map_err(|error| anyhow!("the last checkpoint failed: {error}"))?;
+    drop(task);
     // A server that has left its domain has the file, with nothing in it.
     let of_domain = fs::metadata(args.data.join(ad::FILE));
+    if args.output.json {
+        return args.output.print(&data(&rebuilt, damaged.as_deref()), "");
+    }
     report(&rebuilt, of_domain.is_ok_and(|file| file.len() > 0))
 }
 
@@ -126,6 +140,34 @@ fn set_aside(file: &Path) -> Result<PathBuf> {
         }
     }
     Ok(to)
+}
+
+/// Returns the result for programs. `damaged` is the place of a catalog that could not be read.
+fn data(rebuilt: &Rebuilt, damaged: Option<&Path>) -> Value {
+    let volume = |one: &RebuiltVolume| {
+        let protocols: Vec<&str> = one.protocols.iter().map(|p| p.as_str()).collect();
+        json!({
+            "name": one.name.to_string(),
+            "paths": one.paths,
+            "madeUp": one.made_up,
+            "ntfs": one.ntfs,
+            "protocols": protocols,
+            "lost": one.lost,
+            "replicationDestination": one.copy_of.is_some(),
+        })
+    };
+    let pool = |one: &RebuiltPool| {
+        json!({
+            "name": format!("{}/storagePools/{}", one.name.place, one.name.id),
+            "capacityGib": one.capacity_gib,
+            "known": one.known,
+        })
+    };
+    json!({
+        "volumes": rebuilt.volumes.iter().map(volume).collect::<Vec<_>>(),
+        "pools": rebuilt.pools.iter().map(pool).collect::<Vec<_>>(),
+        "damagedCatalog": damaged.map(Path::to_string_lossy),
+    })
 }
 
 /// Says what was made, and of each volume and pool what could not be, with the command that brings it back. `member`: the server

@@ -4,12 +4,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use weir_base::{BLOCK_SIZE, SystemClock, SystemRng, VolumeId};
 use weir_control::Inspection;
 use weir_store::{Env, FramePool};
 use weir_volume::check::{CheckOptions, Fault, Report, check};
 
 use crate::cli::Check;
+use crate::progress::Task;
 use crate::{plane, storage};
 use weir_node::os;
 
@@ -33,16 +35,55 @@ pub fn environment() -> Result<Env> {
 pub fn run(args: &Check) -> Result<()> {
     let env = environment()?;
     let location = storage::location(&args.data, args.log_dir.as_deref());
+    let left = match args.repair {
+        true => "run it again; a repair that was cut short loses nothing",
+        false => "nothing was changed",
+    };
+    let task = Task::reading(&format!("checking {}", args.data.display()), left)?;
     let report = check(&location, &env, CheckOptions::default(), args.repair)?;
-    writeln!(std::io::stdout(), "{report}")?;
+    drop(task);
+    if !args.output.json {
+        writeln!(std::io::stdout(), "{report}")?;
+    }
     let catalog = catalog(args, &report)?;
+    if args.output.json {
+        args.output.print(&data(&report, &catalog), "")?;
+    } else {
+        show(&catalog)?;
+    }
     if !report.clean() || !catalog.faults.is_empty() {
         bail!("{} is not as it should be", args.data.display());
     }
     Ok(())
 }
 
-/// Checks the catalog against the volumes that the aggregate has, and prints what is wrong, then a summary.
+/// Returns the findings for programs.
+fn data(report: &Report, catalog: &Inspection) -> Value {
+    let faults: Vec<String> = report.faults.iter().map(ToString::to_string).collect();
+    json!({
+        "clean": report.clean() && catalog.faults.is_empty(),
+        "aggregate": report.aggregate,
+        "checkpoint": report.generation,
+        "volumes": report.volumes,
+        "snapshots": report.snapshots,
+        "inodes": report.inodes,
+        "entries": report.entries,
+        "treeNodes": report.nodes,
+        "dataBlocks": report.blocks,
+        "logRecords": report.log_records,
+        "faults": faults,
+        "repaired": report.repaired,
+        "catalog": {
+            "volumes": catalog.volumes,
+            "instances": catalog.instances,
+            "snapshots": catalog.snapshots,
+            "damaged": catalog.damaged,
+            "faults": catalog.faults,
+        },
+    })
+}
+
+/// Checks the catalog against the volumes that the aggregate has.
 fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
     let url = match &args.catalog {
         Some(url) => url.clone(),
@@ -67,6 +108,11 @@ fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
         // Which volumes there are is not known: what the catalog has of others is no fault of its own.
         seen.faults.retain(|_| seen.damaged);
     }
+    Ok(seen)
+}
+
+/// Prints what is wrong with the catalog, then a summary.
+fn show(seen: &Inspection) -> Result<()> {
     let mut out = std::io::stdout();
     for fault in &seen.faults {
         writeln!(out, "fault: catalog: {fault}")?;
@@ -86,5 +132,5 @@ fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
         out,
         "catalog: {volumes} volumes, {instances} instances, {snapshots} snapshots: {verdict}"
     )?;
-    Ok(seen)
+    Ok(())
 }

@@ -5,3 +5,4 @@ pub mod catalog;
 pub mod check;
 pub mod pair;
 pub mod scrub;
+pub mod upgrade;

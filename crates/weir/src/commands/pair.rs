@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +18,7 @@ use weir_store::Aggregate;
 
 use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
 use crate::commands::check;
+use crate::progress::Task;
 use crate::{storage, usage};
 use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
@@ -42,13 +44,25 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             };
             config.write(data)?;
             let own = Identity::open(data)?.fingerprint;
-            println!(
-                "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}\nand then here what that prints.",
-                data.display(),
+            let join = format!(
+                "weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}",
                 args.listen,
                 same(node),
             );
-            Ok(())
+            let done = json!({
+                "side": "a",
+                "data": data.to_string_lossy(),
+                "aggregate": id,
+                "certificate": own,
+                "next": join.replace("\\\n    ", ""),
+            });
+            args.output.print(
+                &done,
+                format_args!(
+                    "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  {join}\nand then here what that prints.",
+                    data.display(),
+                ),
+            )
         }
         PairCommand::Join(args) => {
             let node = &args.node;
@@ -66,13 +80,27 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             };
             config.write(data)?;
             let own = Identity::open(data)?.fingerprint;
-            println!(
-                "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  weir pair accept --data DIR {own}\nThen start `weir serve` on both.",
-                data.display()
-            );
-            Ok(())
+            let accept = format!("weir pair accept --data DIR {own}");
+            let done = json!({
+                "side": "b",
+                "data": data.to_string_lossy(),
+                "aggregate": args.aggregate,
+                "certificate": own,
+                "next": accept,
+            });
+            args.output.print(
+                &done,
+                format_args!(
+                    "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  {accept}\nThen start `weir serve` on both.",
+                    data.display()
+                ),
+            )
         }
-        PairCommand::Accept { data, certificate } => {
+        PairCommand::Accept {
+            data,
+            certificate,
+            output,
+        } => {
             let mut config = configured(data)?;
             ensure!(
                 config.side == Name::A,
@@ -83,62 +111,86 @@ pub fn pair(command: &PairCommand) -> Result<()> {
                 "this pair has a partner already, and a pair has two nodes: `weir pair delete --data {}` ends it",
                 data.display()
             );
-            config.partner = Some(fingerprint(certificate)?);
-            config.write(data)
+            let partner = fingerprint(certificate)?;
+            config.partner = Some(partner.clone());
+            config.write(data)?;
+            match output.json {
+                true => output.print(&json!({"partnerCertificate": partner}), ""),
+                false => Ok(()),
+            }
         }
-        PairCommand::Show { data } => {
+        PairCommand::Show { data, output } => {
             configured(data)?;
-            control_socket::ask(data, "pair show").map(drop)
+            if !output.json {
+                return control_socket::ask(data, "pair show").map(drop);
+            }
+            let shown = control_socket::query(data, "pair show --json")?.checked()?;
+            let shown: Value = serde_json::from_str(&shown).context("reading the reply")?;
+            output.print(&shown, "")
         }
-        PairCommand::Switch { data } => {
+        PairCommand::Switch { data, output } => {
             configured(data)?;
-            println!("{}", control_socket::ask(data, "pair switch")?);
-            Ok(())
+            output.ask(data, "pair switch")
         }
-        PairCommand::Takeover { data, force } => {
+        PairCommand::Takeover {
+            data,
+            force,
+            output,
+        } => {
             configured(data)?;
             ensure!(
                 force,
                 "a standby takes over by itself when its primary is gone. --force has this node serve what it has, even if that \
                  is not all that clients were told; the other node has to be off for good"
             );
-            println!("{}", control_socket::ask(data, "pair takeover --force")?);
-            Ok(())
+            output.ask(data, "pair takeover --force")
         }
-        PairCommand::Resync { data, everything } => {
+        PairCommand::Resync {
+            data,
+            everything,
+            output,
+        } => {
             configured(data)?;
             let words = match everything {
                 true => "pair resync --everything",
                 false => "pair resync",
             };
-            println!("{}", control_socket::ask(data, words)?);
-            Ok(())
+            output.ask(data, words)
         }
-        PairCommand::Verify { data, repair } => {
+        PairCommand::Verify {
+            data,
+            repair,
+            output,
+        } => {
             configured(data)?;
             let words = if *repair {
                 "pair verify --repair"
             } else {
                 "pair verify"
             };
-            println!("{}", control_socket::ask(data, words)?);
-            Ok(())
+            let _task = Task::begin(
+                "comparing the two copies",
+                "the comparison goes on in the server; `weir pair show` has its result",
+            )?;
+            output.ask(data, words)
         }
-        PairCommand::Delete { data } => {
+        PairCommand::Delete { data, output } => {
             configured(data)?;
             ensure!(
-                control_socket::ask(data, "pair show").is_err(),
+                control_socket::query(data, "pair show").is_err(),
                 "a server runs on {}: stop it first",
                 data.display()
             );
             Config::delete(data)?;
             weir_pair_node::own_register::forget(data)?;
-            println!(
-                "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
-                 their clients could not tell them apart",
-                data.display()
-            );
-            Ok(())
+            output.print(
+                &json!({"data": data.to_string_lossy(), "pair": false}),
+                format_args!(
+                    "{} is no pair's any more; it can be served by itself. Do the same on the other node, and never serve both: \
+                     their clients could not tell them apart",
+                    data.display()
+                ),
+            )
         }
     }
 }
@@ -276,8 +328,12 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
         Identity::open(&args.data)
     };
     if args.show {
-        println!("{}", identity()?.fingerprint);
-        return Ok(());
+        let own = identity()?.fingerprint;
+        let data = json!({"certificate": own});
+        return args.output.print(&data, own);
+    }
+    if args.output.json {
+        return Err(usage::error("--json is for --show"));
     }
     let listen = args
         .listen
