@@ -62,7 +62,7 @@ DASHBOARDS = {
         ("Part of the time held", "percentunit", [
             (f"max by (volume, level, limit) (rate(weir_limit_bound_seconds_total{{{VOLUME}}}[$__rate_interval]))",
              "{{volume}}: {{level}} {{limit}}")], True),
-        ("Time waited a second, by the level that held", "s", [
+        ("Time that requests waited a second, by what for", "s", [
             (rate("weir_operation_wait_seconds_total", "volume, wait", VOLUME), "{{volume}} {{wait}}")]),
         ("Requests that wait", "short", [(f"sum by (volume) (weir_throttle_queue_length{{{VOLUME}}})", "{{volume}}")]),
         ("Capacity", "bytes", [
@@ -100,6 +100,12 @@ DASHBOARDS = {
         ("Hits of the cache", "percentunit", [
             (f'sum by (instance) (rate(weir_cache_lookups_total{{{SELECT},result="hit"}}[$__rate_interval])) / '
              f"sum by (instance) (rate(weir_cache_lookups_total{{{SELECT}}}[$__rate_interval]))", "{{instance}}")]),
+        ("Time that requests waited a second, by what for", "s", [
+            (rate("weir_operation_wait_seconds_total", "wait", SELECT), "{{wait}}")]),
+        ("Connections", "short", [(f"weir_connections{{{SELECT}}}", "{{protocol}}")]),
+        ("Requests of the API", "reqps", [(rate("weir_http_requests_total", "code", SELECT), "{{code}}")]),
+        ("Until a certificate ends", "s", [
+            (f"weir_certificate_not_after_seconds{{{SELECT}}} - time()", "{{use}}")], True),
         ("Clients of NFSv4", "short", [(f"weir_nfs4_clients{{{SELECT}}}", "{{state}}")]),
         ("Up since", "dateTimeAsIso", [(f"process_start_time_seconds{{{SELECT}}} * 1000", "{{instance}}")]),
     ]),

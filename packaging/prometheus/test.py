@@ -106,6 +106,8 @@ class Scraped(unittest.TestCase):
         for which, panel, query in QUERIES:
             self.query(query)
         self.assertTrue(self.query('max(rate(weir_limit_bound_seconds_total{level="volume"}[1m]))'))
+        # Stable writes wait for the log, and say of which volume.
+        self.assertTrue(self.query('sum(weir_operation_wait_seconds_total{wait="log",volume="mq"}) > 0'))
 
     def test_the_page_is_well_formed(self):
         page = self.server.ask("GET", "/metrics")[1]

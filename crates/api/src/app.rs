@@ -18,6 +18,7 @@ use crate::metrics::{self, Metrics};
 use crate::mount::Mounts;
 use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
+use crate::requests::Requests;
 use crate::route::{self, Action, Api, NoRoute, Route, VALIDATE_ONLY, Verb};
 use crate::{lro, openapi};
 use axum::Router;
@@ -63,6 +64,7 @@ struct Inner {
     files: Option<Arc<Shelf>>,
     bodies: Semaphore,
     scrapes: Arc<Semaphore>,
+    requests: Arc<Requests>,
 }
 
 impl AppState {
@@ -81,6 +83,7 @@ impl AppState {
             files: None,
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
+            requests: Arc::default(),
         }))
     }
 
@@ -128,6 +131,7 @@ impl AppState {
             files: old.files.clone(),
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
+            requests: Arc::clone(&old.requests),
         };
         change(&mut inner);
         AppState(Arc::new(inner))
@@ -199,7 +203,10 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 }
 
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+    let begun = tokio::time::Instant::now();
+    let requests = Arc::clone(&app.0.requests);
     let mut reply = dispatch(app, gate, request).await;
+    requests.record(reply.status().as_u16(), begun.elapsed());
     console::protect(&mut reply);
     reply
 }
@@ -323,7 +330,10 @@ async fn answer(
     let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
     if verb == Some(Verb::Get) {
         if let ("/metrics", Some(source)) = (path, &app.0.metrics) {
-            return metrics::response(source, &app.0.scrapes, head);
+            let requests = Arc::clone(&app.0.requests);
+            let last = std::iter::once_with(move || requests.render());
+            let pieces = Box::new(source().chain(last));
+            return metrics::response(pieces, &app.0.scrapes, head);
         }
         if let Some(page) = plain(app, path) {
             return Ok(page);

@@ -38,12 +38,12 @@ struct Scrape {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Returns a response whose body is made as it is taken.
+/// Returns a response whose body is made of `pieces` as it is taken.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED: there are too many readers.
 pub(crate) fn response(
-    source: &Metrics,
+    pieces: Pieces,
     scrapes: &Arc<Semaphore>,
     head: &Parts,
 ) -> ApiResult<Response> {
@@ -51,7 +51,7 @@ pub(crate) fn response(
     let permit = permit.map_err(|_| too_many())?;
     let compressed = console::accepts(&head.headers, header::ACCEPT_ENCODING, "gzip");
     let scrape = Scrape {
-        pieces: source(),
+        pieces,
         gzip: compressed.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
         until: Instant::now() + Duration::from_secs(METRICS_SECONDS),
         slot: head.extensions.get::<Arc<Slot>>().cloned(),

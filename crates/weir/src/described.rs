@@ -1,6 +1,6 @@
 //! The server and its pair as `/v1/server` and `/v1/pair` describe them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use weir_control::{Control, Stamp};
 use weir_volume::Engine;
 
 use crate::certificate;
+use weir_net::Connected;
 use weir_node::os;
 use weir_node::size::Size;
 use weir_pair_node::Pair;
@@ -92,6 +93,38 @@ impl Server {
         };
         validity.map(shown).into_iter().collect()
     }
+}
+
+/// Returns the number of connections of each protocol, by its port, as a metric.
+pub fn connections(connected: &Connected, ports: &[(&str, Option<u16>)]) -> String {
+    let counts = connected.by_port();
+    let mut out = String::from(
+        "# HELP weir_connections Connections of clients; NFS, MOUNT and the lock protocols share a port.\n\
+         # TYPE weir_connections gauge\n",
+    );
+    for (protocol, port) in ports {
+        if let Some(port) = port {
+            let count = counts.get(port).copied().unwrap_or(0);
+            out += &format!("weir_connections{{protocol=\"{protocol}\"}} {count}\n");
+        }
+    }
+    out
+}
+
+/// Returns the ends of certificates, by their use, as a metric. The files are read anew, since they
+/// are replaced while the server runs.
+pub fn certificates(files: &[(&str, Option<&Path>)]) -> String {
+    let mut out = String::from(
+        "# HELP weir_certificate_not_after_seconds End of a certificate's validity, in seconds since 1970.\n\
+         # TYPE weir_certificate_not_after_seconds gauge\n",
+    );
+    for (purpose, file) in files {
+        if let Some(validity) = file.and_then(certificate::validity_of) {
+            let end = validity.not_after;
+            out += &format!("weir_certificate_not_after_seconds{{use=\"{purpose}\"}} {end}\n");
+        }
+    }
+    out
 }
 
 /// Returns the description of the pair that this node is one of.

@@ -9,8 +9,8 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -133,6 +133,11 @@ pub fn run(args: &Serve) -> Result<()> {
         registered: registration.has_locks(),
     };
     let metrics = storage.metrics();
+    let connected = Arc::<Connected>::default();
+    let counted = Arc::clone(&connected);
+    let api_certificate = Arc::<OnceLock<PathBuf>>::default();
+    let (dated, nfs_certificate) = (Arc::clone(&api_certificate), args.nfs_tls_cert.clone());
+    let ports = [("nfs", Some(address.port())), ("smb", mounts.smb)];
     let health = Arc::new(Health::new(storage.engine()));
     let mirrored = pair.clone();
     let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
@@ -148,9 +153,14 @@ pub fn run(args: &Serve) -> Result<()> {
             counters: storage.counters(),
             metrics: Arc::new(move || {
                 let (ill, mirrored) = (Arc::clone(&ill), mirrored.clone());
+                let connections = described::connections(&counted, &ports);
+                let certificates = described::certificates(&[
+                    ("api", dated.get().map(PathBuf::as_path)),
+                    ("nfs", nfs_certificate.as_deref()),
+                ]);
                 let rest = move || {
                     let pair = mirrored.as_ref().map(|pair| pair.render());
-                    ill.render() + &pair.unwrap_or_default()
+                    ill.render() + &connections + &certificates + &pair.unwrap_or_default()
                 };
                 Box::new(metrics.pieces().chain(std::iter::once_with(rest)))
             }),
@@ -172,6 +182,10 @@ pub fn run(args: &Serve) -> Result<()> {
 
     let live = storage.live();
     let certificate = plane.tls().map(|tls| tls.certificate);
+    if let Some(path) = &certificate {
+        // Once a start.
+        let _ = api_certificate.set(path.clone());
+    }
     let described = Server {
         clock: Arc::clone(&clock),
         began: clock.now().secs,
@@ -221,7 +235,6 @@ pub fn run(args: &Serve) -> Result<()> {
         None => None,
     };
 
-    let connected = Arc::<Connected>::default();
     let settings = Settings {
         cores,
         ledger: Ledger::new(
