@@ -448,6 +448,7 @@ fn json(status: StatusCode, value: &Value) -> Response {
 
 /// The page that links the OpenAPI documents.
 const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<ul>\n\
+    <li><a href=\"/openapi/weir-v1.json\">Weir, v1</a>\n\
     <li><a href=\"/openapi/netapp-v1.json\">NetApp Volumes, v1</a>\n\
     <li><a href=\"/openapi/filestore-v1.json\">Filestore, v1</a>\n</ul>\n";
 
@@ -458,6 +459,7 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
     }
     let (kind, text) = match path {
         "/openapi" | "/openapi/" => ("text/html; charset=utf-8", INDEX.to_owned()),
+        "/openapi/weir-v1.json" => ("application/json", openapi::document(Api::Own)),
         "/openapi/netapp-v1.json" => ("application/json", openapi::document(Api::Netapp)),
         "/openapi/filestore-v1.json" => ("application/json", openapi::document(Api::Filestore)),
         _ => return None,

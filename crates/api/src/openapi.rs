@@ -4,9 +4,11 @@
 //! types would need them twice. A document that is out of date cannot be: a test compares what is
 //! committed with what this makes.
 
+mod own;
+
 use crate::replications::Verb as Asked;
 use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, Verb};
-use crate::schema::{Enum, Field, Kind, Message, filestore, netapp};
+use crate::schema::{Enum, Field, Kind, Message, filestore, netapp, own as messages};
 use serde_json::{Map, Value, json};
 
 /// Returns one API's document, as text that ends with a newline.
@@ -16,7 +18,11 @@ pub fn document(api: Api) -> String {
             "Filestore",
             "Weir's implementation of the public Filestore API, version 1.",
         ),
-        _ => (
+        Api::Own => (
+            "Weir",
+            "Weir's own paths, beside the public APIs: live data, conditions, files in snapshots, tokens, the audit log.",
+        ),
+        Api::Netapp | Api::Both => (
             "NetApp Volumes",
             "Weir's implementation of the public NetApp Volumes API, version 1.",
         ),
@@ -24,7 +30,8 @@ pub fn document(api: Api) -> String {
     let mut schemas = Map::new();
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
-        if route.api == api || route.api == Api::Both {
+        let common = route.api == Api::Both && api != Api::Own;
+        if route.api == api || common {
             let (path, parameters) = template(route);
             let entry = paths.entry(path).or_insert_with(|| json!({}));
             if let Some(methods) = entry.as_object_mut() {
@@ -36,6 +43,9 @@ pub fn document(api: Api) -> String {
         }
     }
     add_common(&mut schemas);
+    if api == Api::Own {
+        own::add(&mut schemas);
+    }
     let document = json!({
         "openapi": "3.1.0",
         "info": {
@@ -112,10 +122,11 @@ fn operation(route: &Route, mut parameters: Vec<Value>, schemas: &mut Map<String
     }
     let (summary, body, answer) = about(route, schemas);
     let mut out = json!({
+        "operationId": operation_id(route),
         "summary": summary,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "OK", "content": {"application/json": {"schema": answer}}},
+            "200": {"description": "OK", "content": {own::content_type(route.action): {"schema": answer}}},
             "default": {
                 "description": "Refused or failed",
                 "content": {"application/json": {"schema": reference("Error")}},
@@ -131,8 +142,47 @@ fn operation(route: &Route, mut parameters: Vec<Value>, schemas: &mut Map<String
     out
 }
 
+/// Returns a name that no other operation of the document has, such as `volumes.get` or
+/// `volumes.snapshots.create`: the collections of the path, and what is done.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.strip_prefix("projects/*/").unwrap_or(route.path);
+    let path = path.strip_prefix("locations/*/").unwrap_or(path);
+    let (path, custom) = match path.split_once(':') {
+        Some((path, custom)) => (path, Some(custom)),
+        None => (path, None),
+    };
+    let collections: Vec<&str> = path.split('/').filter(|p| !p.starts_with('*')).collect();
+    let one = path.ends_with('*');
+    let only = matches!(
+        route.action,
+        Action::Live | Action::History | Action::Conditions | Action::Pair | Action::Server
+    );
+    let done = match (route.verb, custom) {
+        (_, Some(custom)) => custom,
+        (Verb::Get, None) if one || only => "get",
+        (Verb::Get, None) => "list",
+        (Verb::Post, None) if one => "post",
+        (Verb::Post, None) => "create",
+        (Verb::Patch, None) => "update",
+        (Verb::Delete, None) => "delete",
+    };
+    format!("{}.{done}", collections.join("."))
+}
+
 /// Returns a route's description, its body and its response.
 fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Value>, Value) {
+    if let Some((summary, reply)) = own::about(route.action) {
+        let body = match route.action {
+            Action::CreateToken => Some(message(&messages::TOKEN, schemas)),
+            Action::RestoreFile(_) => Some(message(&messages::RESTORE_FILE_REQUEST, schemas)),
+            _ => None,
+        };
+        // Both the reply to a new token and the list refer to it.
+        if matches!(route.action, Action::ListTokens) {
+            message(&messages::TOKEN, schemas);
+        }
+        return (summary.to_owned(), body, reference(reply));
+    }
     let lro = reference("Operation");
     let none = json!({"type": "object"});
     let words = |k: Resource| match k {
@@ -258,15 +308,12 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         ),
         Action::Missing => ("Not found".to_owned(), None, none),
         Action::Unimplemented(what, _) => (format!("{what} is not implemented: 400"), None, none),
-        Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
-            ("Administration".to_owned(), None, none)
-        }
-        Action::Live | Action::History | Action::Conditions | Action::Pair | Action::Server => {
-            ("Live data".to_owned(), None, none)
-        }
-        Action::FindFile(_) | Action::RestoreFile(_) | Action::Download(_) => {
-            ("Files in snapshots".to_owned(), None, none)
-        }
+        // Its reply is the file; the others are described above.
+        _ => (
+            "Downloads a file of a snapshot".to_owned(),
+            None,
+            json!({"type": "string", "format": "binary"}),
+        ),
     }
 }
 
@@ -399,6 +446,7 @@ mod tests {
         for (api, name) in [
             (Api::Netapp, "netapp-v1.json"),
             (Api::Filestore, "filestore-v1.json"),
+            (Api::Own, "weir-v1.json"),
         ] {
             let made = document(api);
             let path = committed(name);
@@ -415,8 +463,22 @@ mod tests {
     }
 
     #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        for api in [Api::Netapp, Api::Filestore, Api::Own] {
+            let doc: Value = serde_json::from_str(&document(api)).unwrap();
+            let paths = doc["paths"].as_object().unwrap().values();
+            let all = paths.flat_map(|path| path.as_object().unwrap().values());
+            let ids: Vec<&str> = all
+                .map(|one| one["operationId"].as_str().unwrap())
+                .collect();
+            let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+            assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+        }
+    }
+
+    #[test]
     fn every_reference_leads_somewhere() {
-        for api in [Api::Netapp, Api::Filestore] {
+        for api in [Api::Netapp, Api::Filestore, Api::Own] {
             let doc: Value = serde_json::from_str(&document(api)).unwrap();
             fn walk(v: &Value, root: &Value) {
                 match v {

@@ -48,6 +48,7 @@ pub fn with_password(
                 exit: 2,
                 out: String::new(),
                 err: error,
+                interrupted: Vec::new(),
             };
         }
     };
