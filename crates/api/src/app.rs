@@ -330,9 +330,7 @@ async fn answer(
     let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
     if verb == Some(Verb::Get) {
         if let ("/metrics", Some(source)) = (path, &app.0.metrics) {
-            let requests = Arc::clone(&app.0.requests);
-            let last = std::iter::once_with(move || requests.render());
-            let pieces = Box::new(source().chain(last));
+            let pieces = app.0.requests.behind(source());
             return metrics::response(pieces, &app.0.scrapes, head);
         }
         if let Some(page) = plain(app, path) {

@@ -9,6 +9,7 @@ mod own;
 use crate::replications::Verb as Asked;
 use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, Verb};
 use crate::schema::{Enum, Field, Kind, Message, filestore, netapp, own as messages};
+use own::reference;
 use serde_json::{Map, Value, json};
 
 /// Returns one API's document, as text that ends with a newline.
@@ -169,19 +170,24 @@ fn operation_id(route: &Route) -> String {
     format!("{}.{done}", collections.join("."))
 }
 
+/// Returns the same as [`about`] for an action of Weir's own.
+fn about_own(
+    action: Action,
+    schemas: &mut Map<String, Value>,
+) -> Option<(String, Option<Value>, Value)> {
+    let (summary, reply) = own::about(action)?;
+    let body = match action {
+        Action::CreateToken => Some(message(&messages::TOKEN, schemas)),
+        Action::RestoreFile(_) => Some(message(&messages::RESTORE_FILE_REQUEST, schemas)),
+        _ => None,
+    };
+    Some((summary.to_owned(), body, reference(reply)))
+}
+
 /// Returns a route's description, its body and its response.
 fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Value>, Value) {
-    if let Some((summary, reply)) = own::about(route.action) {
-        let body = match route.action {
-            Action::CreateToken => Some(message(&messages::TOKEN, schemas)),
-            Action::RestoreFile(_) => Some(message(&messages::RESTORE_FILE_REQUEST, schemas)),
-            _ => None,
-        };
-        // Both the reply to a new token and the list refer to it.
-        if matches!(route.action, Action::ListTokens) {
-            message(&messages::TOKEN, schemas);
-        }
-        return (summary.to_owned(), body, reference(reply));
+    if let Some(described) = about_own(route.action, schemas) {
+        return described;
     }
     let lro = reference("Operation");
     let none = json!({"type": "object"});
@@ -326,10 +332,6 @@ fn list(collection: &str, item: Value) -> Value {
             "unreachable": {"type": "array", "items": {"type": "string"}},
         },
     })
-}
-
-fn reference(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
 /// Returns the schema's name, such as `VolumeState` for `google.cloud.netapp.v1.Volume.State`.

@@ -1,8 +1,11 @@
 //! Counts of HTTP requests, for `/metrics`.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::metrics::Pieces;
 
 /// First status code that there is.
 const FIRST: u16 = 100;
@@ -44,6 +47,12 @@ impl Requests {
         }
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Returns a page of metrics with these counters at its end.
+    pub fn behind(self: &Arc<Self>, page: Pieces) -> Pieces {
+        let requests = Arc::clone(self);
+        Box::new(page.chain(std::iter::once_with(move || requests.render())))
     }
 
     /// Returns the families in Prometheus' text format.

@@ -380,13 +380,13 @@ impl Stats {
     /// Counts waits of requests, each of a volume, that are over; `lane` as in [`Stats::record`].
     pub fn wait_all(&self, lane: u64, cause: Cause, waits: impl Iterator<Item = (VolumeId, u64)>) {
         let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
-        let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) else {
-            return;
-        };
-        for (volume, nanos) in waits {
-            let cells = lane.volumes.of(volume);
-            if let Some(waited) = cells.and_then(|cells| cells.waited.get_mut(cause as usize)) {
-                *waited += nanos;
+        // There is a lane at each number below their count.
+        if let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) {
+            for (volume, nanos) in waits {
+                let cells = lane.volumes.of(volume);
+                if let Some(waited) = cells.and_then(|cells| cells.waited.get_mut(cause as usize)) {
+                    *waited += nanos;
+                }
             }
         }
     }

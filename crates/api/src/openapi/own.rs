@@ -296,6 +296,11 @@ fn object(fields: &[(&'static str, Shape)]) -> Value {
     out
 }
 
+/// Returns a reference to a schema of the document.
+pub fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
 fn schema(shape: Shape) -> Value {
     match shape {
         Text => json!({"type": "string"}),
@@ -307,7 +312,7 @@ fn schema(shape: Shape) -> Value {
         Open => json!({"type": "object"}),
         Texts => json!({"type": "array", "items": {"type": "string"}}),
         Anything => json!({"type": "array", "items": {}}),
-        One(name) => super::reference(name),
-        Many(name) => json!({"type": "array", "items": super::reference(name)}),
+        One(name) => reference(name),
+        Many(name) => json!({"type": "array", "items": reference(name)}),
     }
 }

@@ -276,27 +276,30 @@ pub fn volumes(
             let done = format!("Split volume [{}].", last(&name));
             act(&mut s, &name, "startSplit", body, args.wait, done)
         }
-        Volumes::MountHelp(named) => {
-            let mut s = open_named(named, environment, io)?;
-            let name = s.name("volumes", &named.name)?;
-            let volume = s.get(&name)?;
-            let help = mount::help(&volume).ok_or_else(|| {
-                Error::Other(format!(
-                    "Volume [{}] has no NFS export to mount yet (its state: {}).",
-                    last(&name),
-                    volume
-                        .get("state")
-                        .map(crate::format::text)
-                        .unwrap_or_default()
-                ))
-            })?;
-            match named.common.is_json() {
-                true => s.put(&format!("{:#}\n", json!({"name": name, "help": help}))),
-                false => s.put(&help),
-            }
-        }
+        Volumes::MountHelp(named) => mount_help(named, environment, io),
         Volumes::Snapshots { command } => snapshots(command, tables, environment, io),
         Volumes::Replications { command } => replications::run(command, environment, io),
+    }
+}
+
+/// Prints the commands that mount a volume.
+fn mount_help(named: &Named, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let mut s = open_named(named, environment, io)?;
+    let name = s.name("volumes", &named.name)?;
+    let volume = s.get(&name)?;
+    let help = mount::help(&volume).ok_or_else(|| {
+        Error::Other(format!(
+            "Volume [{}] has no NFS export to mount yet (its state: {}).",
+            last(&name),
+            volume
+                .get("state")
+                .map(crate::format::text)
+                .unwrap_or_default()
+        ))
+    })?;
+    match named.common.is_json() {
+        true => s.put(&format!("{:#}\n", json!({"name": name, "help": help}))),
+        false => s.put(&help),
     }
 }
 

@@ -18,6 +18,7 @@ pub struct Ran {
     pub out: String,
     pub err: String,
     /// Lines that an interrupt would have printed, one after the other.
+    #[allow(dead_code)] // Only some of the tests read it.
     pub interrupted: Vec<String>,
 }
 

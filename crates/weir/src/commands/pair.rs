@@ -1,6 +1,7 @@
 //! `weir pair` and `weir witness`: what is done on the command line.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,9 @@ use weir_base::AggregateId;
 use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 
-use crate::cli::{PairCommand, PairDecider, PairFolder, PairNode, WitnessArgs};
+use crate::cli::{
+    PairCommand, PairCreate, PairDecider, PairFolder, PairJoin, PairNode, WitnessArgs,
+};
 use crate::commands::check;
 use crate::progress::Task;
 use crate::{storage, usage};
@@ -32,70 +35,8 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// `weir pair …`
 pub fn pair(command: &PairCommand) -> Result<()> {
     match command {
-        PairCommand::Create(args) => {
-            let node = &args.node;
-            let data = &node.folder.data;
-            decided(&node.decider)?;
-            address::admissible(&node.address)?;
-            let id = make(&node.folder, None)?;
-            let config = Config {
-                listen: Some(args.listen),
-                ..config(Name::A, node)
-            };
-            config.write(data)?;
-            let own = Identity::open(data)?.fingerprint;
-            let join = format!(
-                "weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}",
-                args.listen,
-                same(node),
-            );
-            let done = json!({
-                "side": "a",
-                "data": data.to_string_lossy(),
-                "aggregate": id,
-                "certificate": own,
-                "next": join.replace("\\\n    ", ""),
-            });
-            args.output.print(
-                &done,
-                format_args!(
-                    "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  {join}\nand then here what that prints.",
-                    data.display(),
-                ),
-            )
-        }
-        PairCommand::Join(args) => {
-            let node = &args.node;
-            let data = &node.folder.data;
-            decided(&node.decider)?;
-            address::admissible(&node.address)?;
-            let id = uuid::Uuid::parse_str(&args.aggregate)
-                .map_err(|error| usage::error(format!("--aggregate is no UUID: {error}")))?;
-            let partner = fingerprint(&args.partner_certificate)?;
-            make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
-            let config = Config {
-                partner_address: Some(args.partner.clone()),
-                partner: Some(partner),
-                ..config(Name::B, node)
-            };
-            config.write(data)?;
-            let own = Identity::open(data)?.fingerprint;
-            let accept = format!("weir pair accept --data DIR {own}");
-            let done = json!({
-                "side": "b",
-                "data": data.to_string_lossy(),
-                "aggregate": args.aggregate,
-                "certificate": own,
-                "next": accept,
-            });
-            args.output.print(
-                &done,
-                format_args!(
-                    "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  {accept}\nThen start `weir serve` on both.",
-                    data.display()
-                ),
-            )
-        }
+        PairCommand::Create(args) => create(args),
+        PairCommand::Join(args) => join(args),
         PairCommand::Accept {
             data,
             certificate,
@@ -193,6 +134,74 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             )
         }
     }
+}
+
+/// Makes a folder side a of a new pair.
+fn create(args: &PairCreate) -> Result<()> {
+    let node = &args.node;
+    let data = &node.folder.data;
+    decided(&node.decider)?;
+    address::admissible(&node.address)?;
+    let id = make(&node.folder, None)?;
+    let config = Config {
+        listen: Some(args.listen),
+        ..config(Name::A, node)
+    };
+    config.write(data)?;
+    let own = Identity::open(data)?.fingerprint;
+    let join = format!(
+        "weir pair join --data DIR --aggregate {id} --partner {} \\\n    --partner-certificate {own}{}",
+        args.listen,
+        same(node),
+    );
+    let done = json!({
+        "side": "a",
+        "data": data.to_string_lossy(),
+        "aggregate": id,
+        "certificate": own,
+        "next": join.replace("\\\n    ", ""),
+    });
+    args.output.print(
+        &done,
+        format_args!(
+            "side a of a new pair: {}\naggregate    {id}\ncertificate  {own}\nOn the other node:\n  {join}\nand then here what that prints.",
+            data.display(),
+        ),
+    )
+}
+
+/// Makes a folder side b of a pair.
+fn join(args: &PairJoin) -> Result<()> {
+    let node = &args.node;
+    let data = &node.folder.data;
+    decided(&node.decider)?;
+    address::admissible(&node.address)?;
+    let id = uuid::Uuid::parse_str(&args.aggregate)
+        .map_err(|error| usage::error(format!("--aggregate is no UUID: {error}")))?;
+    let partner = fingerprint(&args.partner_certificate)?;
+    make(&node.folder, Some(AggregateId(*id.as_bytes())))?;
+    let config = Config {
+        partner_address: Some(args.partner.clone()),
+        partner: Some(partner),
+        ..config(Name::B, node)
+    };
+    config.write(data)?;
+    let own = Identity::open(data)?.fingerprint;
+    let accept = format!("weir pair accept --data DIR {own}");
+    let done = json!({
+        "side": "b",
+        "data": data.to_string_lossy(),
+        "aggregate": args.aggregate,
+        "certificate": own,
+        "next": accept,
+    });
+    args.output.print(
+        &done,
+        format_args!(
+            "side b of the pair: {}\ncertificate  {own}\nOn the other node:\n  {accept}\nThen start `weir serve` on both.",
+            data.display()
+        ),
+    )
 }
 
 /// Of a side that knows nothing of its partner yet.
@@ -320,6 +329,20 @@ fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
     Ok(aggregate.id().to_string())
 }
 
+/// Returns the address of a witness, whose options are complete.
+fn listen_at(args: &WitnessArgs) -> Result<SocketAddr> {
+    if args.output.json {
+        return Err(usage::error("--json is for --show"));
+    }
+    if args.node.is_empty() && args.listen.is_some() {
+        return Err(usage::error(
+            "missing --node SHA256, the certificate of each node (`weir pair create` and `join` print them)",
+        ));
+    }
+    let missing = || usage::error("missing --listen ADDR:PORT");
+    args.listen.ok_or_else(missing)
+}
+
 /// `weir witness`: keeps registers for pairs until it is ended.
 pub fn witness(args: &WitnessArgs) -> Result<()> {
     let identity = || {
@@ -329,20 +352,9 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
     };
     if args.show {
         let own = identity()?.fingerprint;
-        let data = json!({"certificate": own});
-        return args.output.print(&data, own);
+        return args.output.print(&json!({"certificate": own}), own);
     }
-    if args.output.json {
-        return Err(usage::error("--json is for --show"));
-    }
-    let listen = args
-        .listen
-        .ok_or_else(|| usage::error("missing --listen ADDR:PORT"))?;
-    if args.node.is_empty() {
-        return Err(usage::error(
-            "missing --node SHA256, the certificate of each node (`weir pair create` and `join` print them)",
-        ));
-    }
+    let listen = listen_at(args)?;
     let nodes = args
         .node
         .iter()
