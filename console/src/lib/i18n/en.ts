@@ -175,7 +175,7 @@ export const en = {
     tokens: 'Tokens', name: 'Name', role: 'Role', made: 'Made', by: 'by', revoked: 'revoked', valid: 'valid', revoke: 'Revoke…', make: 'New token…',
     revokeTitle: (n: string) => `Revoke ${n}?`, revokeLead: 'Whoever uses it is refused from now on. Sign-ins by it end.',
     makeLead: 'Its secret is shown once, here.', secret: 'Keep it now: it is not shown again.', certificate: 'Certificates',
-    use: 'Use', subject: 'Subject', ends: 'Ends', left: (n: number) => `${n} days left`, noCertificate: 'The API is served without TLS.', you: 'You', signOut: 'Sign out', server: 'Server',
+    use: 'Use', subject: 'Subject', ends: 'Ends', never: 'never', used: 'Last use', unused: 'not yet', over: 'ended', inDays: (n: number) => plural(n, 'in a day', `in ${n} days`), left: (n: number) => `${n} days left`, noCertificate: 'The API is served without TLS.', you: 'You', signOut: 'Sign out', server: 'Server',
     addresses: 'Addresses', memory: 'Memory', aggregate: 'Physical space', admins: 'Tokens are managed by administrators.',
   },
   login: {

@@ -176,7 +176,7 @@ export const ja = {
     tokens: 'トークン', name: '名前', role: 'ロール', made: '作成', by: '作成者', revoked: '失効', valid: '有効', revoke: '失効させる…', make: '新しいトークン…',
     revokeTitle: (n: string) => `${n} を失効させますか`, revokeLead: '以後このトークンは拒否され、それによるサインインも終わります。',
     makeLead: '秘密の値は一度だけ、ここに表示されます。', secret: '今すぐ保管してください。再表示はされません。', certificate: '証明書',
-    use: '用途', subject: '主体', ends: '期限', left: (n: number) => `残り ${n} 日`, noCertificate: 'API は TLS なしで提供されています。', you: 'あなた', signOut: 'サインアウト', server: 'サーバー',
+    use: '用途', subject: '主体', ends: '期限', never: 'なし', used: '最終使用', unused: '未使用', over: '期限切れ', inDays: (n: number) => `${n} 日後`, left: (n: number) => `残り ${n} 日`, noCertificate: 'API は TLS なしで提供されています。', you: 'あなた', signOut: 'サインアウト', server: 'サーバー',
     addresses: 'アドレス', memory: 'メモリ', aggregate: '物理容量', admins: 'トークンは管理者が管理します。',
   },
   login: {
