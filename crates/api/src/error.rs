@@ -27,6 +27,8 @@ pub struct ApiError {
     pub status: Status,
     /// An HTTP code other than the status's own (405, 413), for clients that read that.
     pub http: Option<u16>,
+    /// The code in the body, where it is not HTTP's: ONTAP's, of a refusal that is passed through.
+    pub shown_code: Option<u32>,
     /// Message for people, in English.
     pub message: String,
     /// Reason for programs: the rule's name, UPPER_SNAKE.
@@ -57,6 +59,7 @@ impl ApiError {
         Box::new(ApiError {
             status,
             http: None,
+            shown_code: None,
             message: message.into(),
             reason: reason.into(),
             metadata: Vec::new(),
@@ -170,12 +173,39 @@ impl ApiError {
         Value::Array(details)
     }
 
+    /// Returns the reason in the words of Google's older interfaces (`global` errors of
+    /// googleapis' JSON-C style).
+    fn legacy_reason(&self) -> &'static str {
+        match self.code() {
+            401 => "authError",
+            403 => "forbidden",
+            404 => "notFound",
+            405 => "httpMethodNotAllowed",
+            409 if self.status == Status::AlreadyExists => "alreadyExists",
+            409 => "aborted",
+            412 => "conditionNotMet",
+            413 => "uploadTooLarge",
+            429 => "rateLimitExceeded",
+            501 => "notImplemented",
+            500 => "internalError",
+            502.. => "backendError",
+            _ if self.status == Status::FailedPrecondition => "failedPrecondition",
+            _ => "badRequest",
+        }
+    }
+
     /// Returns the body, as AIP-193 defines it.
     pub fn body(&self) -> Value {
         json!({"error": {
-            "code": self.code(),
+            "code": self.shown_code.unwrap_or_else(|| self.code().into()),
             "message": self.message,
             "status": self.status.as_str(),
+            // The form of Google's older interfaces, which clients made from them still read.
+            "errors": [{
+                "domain": "global",
+                "reason": self.legacy_reason(),
+                "message": self.message,
+            }],
             "details": self.details(),
         }})
     }
@@ -230,6 +260,11 @@ mod tests {
                 "code": 400,
                 "message": "must be positive",
                 "status": "INVALID_ARGUMENT",
+                "errors": [{
+                    "domain": "global",
+                    "reason": "badRequest",
+                    "message": "must be positive",
+                }],
                 "details": [
                     {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "INVALID_FIELD",
                      "domain": "netapp.googleapis.com", "metadata": {"rule": "x"}},

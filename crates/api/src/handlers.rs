@@ -695,6 +695,10 @@ impl Asked<'_> {
         }
         call.query
             .retain(|(name, _)| !name.trim_start_matches('$').starts_with("alt"));
+        // Google has `fields` for itself; this API's clients rename ONTAP's.
+        for (name, _) in call.query.iter_mut().filter(|(n, _)| n == "ontap_fields") {
+            "fields".clone_into(name);
+        }
         let reply = ontap(self.app, self.actor, call, |reply| reply).await?;
         if reply.status < 300 {
             return Ok(json!({"body": reply.body}));
@@ -712,6 +716,9 @@ impl Asked<'_> {
         };
         let mut e = ApiError::new(status, "ONTAP_REFUSED", said("message"));
         e.metadata.push(("ontapCode".to_owned(), said("code")));
+        // Clients read ONTAP's code and status as if they spoke to ONTAP.
+        e.shown_code = said("code").parse().ok();
+        e.http = Some(reply.status);
         Err(e)
     }
 }

@@ -283,7 +283,12 @@ fn enum_name(e: &Enum, value: &Value) -> Option<String> {
                     && letters.next().is_some_and(|b| b.is_ascii_uppercase())
                     && letters.all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
             };
-            (e.number(s).is_some() || own()).then(|| s.clone())
+            if e.number(s).is_some() || own() {
+                return Some(s.clone());
+            }
+            // The services read names in any case; clients rely on it (`tier: standard`).
+            let upper = s.to_ascii_uppercase();
+            e.number(&upper).is_some().then_some(upper)
         }
         _ => None,
     }

@@ -653,6 +653,12 @@ async fn through_the_pools() {
     assert_eq!(answer["body"]["num_records"], 2);
     let (status, e) = n.api.ask("GET", &format!("{ontap}/nothing"), "").await;
     assert_eq!((status, &e["error"]["status"]), (404, &json!("NOT_FOUND")));
+    assert_eq!(e["error"]["code"], 3, "ONTAP's code: {e}");
+    // As Trident renames it.
+    let fields = format!("{ontap}/snapmirror/relationships?ontap_fields=state&max_records=1");
+    let answer = n.api.ok("GET", &fields, "").await;
+    let one = &answer["body"]["records"][0];
+    assert_eq!((one["state"].is_string(), one.get("source")), (true, None));
     let (status, _) = n
         .api
         .ask(

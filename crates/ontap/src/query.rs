@@ -1,7 +1,7 @@
 //! Comparison of values with a query.
 //!
 //! ONTAP's operators: `a|b` either, `!a` not, `a..b` a range, `<a`, `>a`, `<=a`, `>=a`, and `*` for
-//! any text. Numbers compare as numbers, with the suffixes of sizes; all else as text.
+//! any text, `"a"` exactly this. Numbers compare as numbers, with the suffixes of sizes; all else as text.
 
 /// Returns true if `value` matches a query, alternatives and negations included.
 pub fn matches(query: &str, value: &str) -> bool {
@@ -12,6 +12,10 @@ pub fn matches(query: &str, value: &str) -> bool {
 }
 
 fn single(query: &str, value: &str) -> bool {
+    // In quotes, nothing is an operator.
+    if let Some(literal) = query.strip_prefix('"').and_then(|q| q.strip_suffix('"')) {
+        return literal.eq_ignore_ascii_case(value);
+    }
     for (prefix, accepted) in [
         ("<=", &[-1, 0][..]),
         (">=", &[1, 0]),
@@ -84,6 +88,10 @@ mod tests {
             ("*", "", true),
             ("", "", true),
             ("", "x", false),
+            ("\"\"", "", true),
+            ("!\"\"", "", false),
+            ("!\"\"", "x", true),
+            ("\"a*\"", "ab", false),
         ] {
             assert_eq!(matches(query, value), expected, "{query} of {value}");
         }

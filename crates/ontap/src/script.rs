@@ -399,6 +399,11 @@ impl State {
                 });
             }
             Change::SnapshotDelete { path, name } => {
+                let stands = Some((path.clone(), name.clone()));
+                if self.volumes.iter().any(|v| v.parent == stands) {
+                    let why = format!("snapshot {name} has clones");
+                    return Err(Failure::new(Reason::State, why).by("ENGINE_PRECONDITION"));
+                }
                 self.snapshots.retain(|s| s.path != path || s.name != name);
             }
             Change::SnapshotRename {

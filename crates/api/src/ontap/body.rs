@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::listing::texts;
 use super::refusal::{Answered, Refusal};
 
 /// The fields of a body that were not taken yet.
@@ -141,6 +142,33 @@ impl Fields {
             if !here.split('|').any(|here| given.eq_ignore_ascii_case(here)) {
                 let here = here.split('|').next().unwrap_or_default();
                 return Err(Refusal::not_here(name, &format!("it is \"{here}\" here")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses every field whose value is not the one that `record` has; `why` is the reason for
+    /// people. `known` are the fields of the resource.
+    ///
+    /// # Errors
+    /// A field with another value, or one that the resource does not have.
+    pub fn same_as(self, record: &Value, known: &[&str], why: &str) -> Answered<()> {
+        for (name, given) in self.0 {
+            let is =
+                |k: &&str| *k == name || k.strip_prefix(&name).is_some_and(|k| k.starts_with('.'));
+            if !known.iter().any(is) {
+                return Err(Refusal::unexpected(&name));
+            }
+            let mut given = texts(&given, "");
+            let mut here = texts(record, &name);
+            given.sort_unstable();
+            here.sort_unstable();
+            if given != here {
+                let here = here.join(",");
+                return Err(Refusal::not_here(
+                    &name,
+                    &format!("it is \"{here}\" here: {why}"),
+                ));
             }
         }
         Ok(())

@@ -131,6 +131,8 @@ impl Listing {
                 "fields" => {
                     let all = out.fields.get_or_insert_default();
                     for field in text.split(',').map(str::trim).filter(|f| !f.is_empty()) {
+                        // `nas.*` is all of `nas`.
+                        let field = field.trim_end_matches(".**").trim_end_matches(".*");
                         if !matches!(field, "*" | "**") && !is_known(field) {
                             if lenient {
                                 continue;
@@ -248,7 +250,11 @@ impl Listing {
             self.queries.iter().all(|(name, wanted)| {
                 let found = texts(item, name);
                 match found.is_empty() {
-                    true => wanted == "null" || wanted.starts_with('!'),
+                    // A dash is ONTAP's word for no value.
+                    true => match wanted.strip_prefix('!') {
+                        Some(other) => !is_none(other),
+                        None => is_none(wanted),
+                    },
                     false => found.iter().any(|text| query::matches(wanted, text)),
                 }
             })
@@ -350,6 +356,11 @@ impl Listing {
         }
         out
     }
+}
+
+/// Returns true for a query that matches fields without a value.
+fn is_none(wanted: &str) -> bool {
+    ["null", "-", "\"-\""].contains(&wanted)
 }
 
 fn wrong_start(text: &str) -> Box<Refusal> {

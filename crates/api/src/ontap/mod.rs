@@ -11,18 +11,23 @@
 //! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry;
 //!   [`refusal`];
 //! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes),
-//!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`]: the resources;
+//!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`], [`network`],
+//!   [`services`], [`qtrees`]: the resources; [`absent`]: those that no server of this kind has;
 //!   [`private_cli`]: commands.
 
+mod absent;
 mod body;
 mod exports;
 mod listing;
 mod named;
+mod network;
 mod node;
 mod policies;
 mod private_cli;
+mod qtrees;
 mod refusal;
 mod relationships;
+mod services;
 mod snapshots;
 mod svms;
 mod transfers;
@@ -58,12 +63,14 @@ struct Held {
     made: u64,
 }
 
-/// A change that was made.
+/// A change that was made, or that failed after it was taken.
 #[derive(Clone)]
 struct Job {
     uuid: String,
     description: String,
     message: String,
+    /// ONTAP's error code; 0 if the change was made.
+    code: u32,
     at: i64,
 }
 
@@ -195,6 +202,15 @@ impl Asked<'_> {
             (Patch, ["svm", "svms", uuid]) => svms::modify(self, uuid),
             (Delete, ["svm", "svms", uuid]) => svms::delete(self, uuid),
             (Get, ["svm", "peers"]) => svms::svm_peers(self),
+            (_, ["network", "ip", "interfaces", rest @ ..]) => {
+                network::interfaces(self, verb, rest)
+            }
+            (_, ["storage", "qtrees", rest @ ..]) => qtrees::qtrees(self, verb, rest),
+            (_, ["storage", "quota", rest @ ..]) => qtrees::quotas(self, verb, rest),
+            (_, ["protocols", "nfs", "services", rest @ ..]) => {
+                services::nfs_services(self, verb, rest)
+            }
+            (Patch, ["cluster", "nodes", uuid]) => node::change_node(self, uuid),
             (Get, ["storage", "aggregates"]) => svms::aggregates(self, None),
             (Get, ["storage", "aggregates", uuid]) => svms::aggregates(self, Some(uuid)),
             (_, ["protocols", "nfs", "export-policies", rest @ ..]) => {
@@ -215,6 +231,7 @@ impl Asked<'_> {
             (Patch, ["storage", "volumes", v, "snapshots", s]) => snapshots::change(self, v, s),
             (Delete, ["storage", "volumes", v, "snapshots", s]) => snapshots::delete(self, v, s),
             (_, ["snapmirror", rest @ ..]) => self.snapmirror(verb, rest),
+            (_, path) if absent::is_kind(path) => absent::answer(self, verb),
             (_, [area, ..]) if ["cluster", "svm", "storage"].contains(area) => {
                 Err(self.not_so(&path))
             }
@@ -306,45 +323,28 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the reply to a change that was made: a job that has ended. `made` is what was made,
-    /// by its path and record.
+    /// Returns the reply to a change that was made: nothing more where ONTAP makes it at once, else a
+    /// job that has ended. `made` is what was made, by its path and record.
     fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
-        let now = self.cluster.now();
-        let verb = match self.call.verb {
-            Some(Verb::Post) => "POST",
-            Some(Verb::Patch) => "PATCH",
-            _ => "DELETE",
-        };
-        let warnings = self.cluster.take_warnings().into_iter();
-        let warnings = warnings.map(|why| format!("; Warning: {why}"));
-        let message = format!("success{}", warnings.collect::<String>());
-        let job = self.surface.with(|held| {
-            held.made += 1;
-            let job = Job {
-                uuid: uuid(
-                    "job",
-                    &format!("{}/{now}/{}", self.cluster.uuid(), held.made),
-                ),
-                description: format!("{verb} {}", self.here()),
-                message,
-                at: now,
+        let warnings = self.cluster.take_warnings();
+        let posted = self.call.verb == Some(Verb::Post);
+        let (mut body, status) = if self.at_once() {
+            let body = match warnings.is_empty() {
+                true => json!({}),
+                false => json!({"warnings": warnings}),
             };
-            held.jobs.push_back(job.clone());
-            while held.jobs.len() > JOBS {
-                held.jobs.pop_front();
-            }
-            job
-        });
-        let waited = self
-            .parameter("return_timeout")
-            .is_some_and(|text| text != "0");
-        let status = match (waited, self.call.verb) {
-            (false, _) => 202,
-            (true, Some(Verb::Post)) => 201,
-            (true, _) => 200,
+            (body, if posted { 201 } else { 200 })
+        } else {
+            let warnings = warnings.iter().map(|why| format!("; Warning: {why}"));
+            let message = format!("success{}", warnings.collect::<String>());
+            let waited = self.waited() || self.deletes_qos_policy();
+            let status = match (waited, posted) {
+                (false, _) => 202,
+                (true, true) => 201,
+                (true, false) => 200,
+            };
+            (self.job(message, 0), status)
         };
-        let href = format!("/api/cluster/jobs/{}", job.uuid);
-        let mut body = json!({"job": {"uuid": job.uuid, "_links": {"self": {"href": href}}}});
         if let (true, Some((_, record)), Some(body)) =
             (self.flag("return_records")?, &made, body.as_object_mut())
         {
@@ -356,6 +356,75 @@ impl Asked<'_> {
             location: made.map(|(path, _)| path),
             body,
         })
+    }
+
+    /// Returns the reply to a change that fails after ONTAP has taken it: a job that has failed; the
+    /// refusal itself if the client waits for the job.
+    fn failed(&self, refusal: Box<Refusal>) -> Answered<Reply> {
+        if self.waited() {
+            return Err(refusal);
+        }
+        Ok(Reply {
+            status: 202,
+            location: None,
+            body: self.job(refusal.message, refusal.code),
+        })
+    }
+
+    /// Records the job of this request, which has ended, and returns a reply's link to it. `code` is
+    /// 0 if it succeeded.
+    fn job(&self, message: String, code: u32) -> Value {
+        let now = self.cluster.now();
+        let verb = match self.call.verb {
+            Some(Verb::Post) => "POST",
+            Some(Verb::Patch) => "PATCH",
+            _ => "DELETE",
+        };
+        let id = self.surface.with(|held| {
+            held.made += 1;
+            let name = format!("{}/{now}/{}", self.cluster.uuid(), held.made);
+            let id = uuid("job", &name);
+            held.jobs.push_back(Job {
+                uuid: id.clone(),
+                description: format!("{verb} {}", self.here()),
+                message,
+                code,
+                at: now,
+            });
+            while held.jobs.len() > JOBS {
+                held.jobs.pop_front();
+            }
+            id
+        });
+        let href = format!("/api/cluster/jobs/{id}");
+        json!({"job": {"uuid": id, "_links": {"self": {"href": href}}}})
+    }
+
+    /// Returns true if the client waits for the job of its change.
+    fn waited(&self) -> bool {
+        let given = self.parameter("return_timeout");
+        given.is_some_and(|text| text != "0")
+    }
+
+    /// Returns true for a change that ONTAP makes without a job: its clients expect 201 of a POST, and
+    /// 200 of others.
+    fn at_once(&self) -> bool {
+        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
+        matches!(
+            path.as_slice(),
+            ["storage", "snapshot-policies", ..]
+                | ["cluster", "schedules" | "peers" | "nodes", ..]
+                | ["network", ..]
+                | ["protocols", ..]
+                | ["snapmirror", "relationships", _, "transfers", ..]
+        )
+    }
+
+    /// Returns true for the one change that ONTAP has a job for and always waits for.
+    fn deletes_qos_policy(&self) -> bool {
+        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
+        self.call.verb == Some(Verb::Delete)
+            && matches!(path.as_slice(), ["storage", "qos", "policies", _])
     }
 }
 

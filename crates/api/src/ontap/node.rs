@@ -50,25 +50,66 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
 /// Handles GET of nodes: this one, with the pair that it is one of as ONTAP has high availability.
 /// The cost of its mirror is in `ha.mirror`, which ONTAP does not have.
 pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "name",
-        "state",
-        "version.full",
-        "ha.enabled",
-        "ha.partners",
-        "ha.interconnect.state",
-        "ha.takeover_check.takeover_possible",
-        "ha.takeover_check.reasons",
-        "ha.mirror.lag",
-        "ha.mirror.position",
-        "ha.mirror.waited_mean",
-        "ha.mirror.waited_p99",
-        "ha.mirror.sent_per_written",
-        "management_interfaces.ip.address",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    let own = uuid("node", &a.cluster.name());
+    let listing = Listing::parse(&a.call.query, NODES)?;
+    let record = node(a);
+    let is_own = |id: &str| record.get("uuid").and_then(Value::as_str) == Some(id);
+    match id {
+        None => Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], vec![record])),
+        Some(id) if is_own(id) => Ok(listing.one(&["uuid", "name"], record)),
+        Some(_) => Err(Refusal::no_entry()),
+    }
+}
+
+/// Handles PATCH of a node: nothing of it can be changed here.
+pub fn change_node(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[])?;
+    let record = node(a);
+    if record.get("uuid").and_then(Value::as_str) != Some(id) {
+        return Err(Refusal::no_entry());
+    }
+    let why = "the node is as its server was started";
+    Fields::read(&a.call.body)?.same_as(&record, NODES, why)?;
+    a.done(None)
+}
+
+const NODES: &[&str] = &[
+    "uuid",
+    "name",
+    "state",
+    "serial_number",
+    "system_id",
+    "model",
+    "location",
+    "owner",
+    "membership",
+    "vendor_serial_number",
+    "storage_configuration",
+    "is_spares_low",
+    "version.full",
+    "version.generation",
+    "version.major",
+    "version.minor",
+    "ha.enabled",
+    "ha.partners",
+    "ha.interconnect.state",
+    "ha.takeover_check.takeover_possible",
+    "ha.takeover_check.reasons",
+    "ha.mirror.lag",
+    "ha.mirror.position",
+    "ha.mirror.waited_mean",
+    "ha.mirror.waited_p99",
+    "ha.mirror.sent_per_written",
+    "management_interfaces.ip.address",
+];
+
+/// Returns the UUID of the node.
+pub(super) fn own_uuid(a: &Asked<'_>) -> String {
+    uuid("node", &a.cluster.name())
+}
+
+fn node(a: &Asked<'_>) -> Value {
+    let own = own_uuid(a);
+    let (generation, major, minor) = RELEASE;
     let ha = match a.cluster.failover() {
         None => json!({"enabled": false}),
         Some(pair) => json!({
@@ -89,20 +130,20 @@ pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
             },
         }),
     };
-    let record = json!({
+    json!({
         "_links": itself(&format!("/api/cluster/nodes/{own}")),
         "uuid": own,
         "name": a.cluster.name(),
         "state": "up",
-        "version": {"full": version()},
+        // The node is known by its cluster's identity, which never changes.
+        "serial_number": a.cluster.uuid(),
+        "system_id": a.cluster.uuid(),
+        "model": "Weir",
+        "membership": "member",
+        "version": {"full": version(), "generation": generation, "major": major, "minor": minor},
         "ha": ha,
         "management_interfaces": [{"ip": {"address": a.call.node}}],
-    });
-    match id {
-        None => Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], vec![record])),
-        Some(id) if id == own => Ok(listing.one(&["uuid", "name"], record)),
-        Some(_) => Err(Refusal::no_entry()),
-    }
+    })
 }
 
 /// Handles GET of jobs: they have all ended.
@@ -113,21 +154,28 @@ pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
         "state",
         "message",
         "code",
+        "error.code",
+        "error.message",
         "start_time",
         "end_time",
     ];
     let listing = Listing::parse(&a.call.query, &known)?;
     let record = |job: &Job| {
-        json!({
+        let mut record = json!({
             "_links": itself(&format!("/api/cluster/jobs/{}", job.uuid)),
             "uuid": job.uuid,
             "description": job.description,
-            "state": "success",
+            "state": if job.code == 0 { "success" } else { "failure" },
             "message": job.message,
-            "code": 0,
+            "code": job.code,
             "start_time": time(job.at),
             "end_time": time(job.at),
-        })
+        });
+        if let (true, Some(record)) = (job.code != 0, record.as_object_mut()) {
+            let error = json!({"message": job.message, "code": job.code.to_string()});
+            record.insert("error".to_owned(), error);
+        }
+        record
     };
     let all = a.surface.jobs();
     match id {

@@ -50,6 +50,8 @@ const ATTRIBUTE: u32 = 917_534;
 const VOLUME_BUSY: u32 = 13_107_406;
 /// The snapshot does not exist.
 const NO_SNAPSHOT: u32 = 1_638_515;
+/// Clones or relationships stand on the snapshot.
+const SNAPSHOT_BUSY: u32 = 1_638_555;
 /// The schedule does not exist.
 const NO_SCHEDULE: u32 = 1_638_408;
 /// Volumes refer to the snapshot policy.
@@ -143,6 +145,12 @@ impl Refusal {
         .about(name)
     }
 
+    /// Creates the refusal to make a resource of a kind that this server does not have.
+    pub fn absent(kind: &str) -> Box<Refusal> {
+        let why = format!("There are no {kind} here: this server has no such resources.");
+        Refusal::new(400, NOT_HERE, why)
+    }
+
     /// Creates the refusal of a body that is no JSON, or JSON of the wrong kind.
     pub fn no_json(why: &str) -> Box<Refusal> {
         Refusal::new(400, NO_JSON, format!("Invalid JSON input: {why}"))
@@ -181,6 +189,18 @@ impl Refusal {
         let mut refusal = Refusal::of(failure);
         refusal.code = code.unwrap_or(refusal.code);
         refusal
+    }
+
+    /// Creates the refusal for the cluster's to delete a snapshot, and returns true if something stands
+    /// on the snapshot.
+    pub fn of_snapshot_deletion(failure: Failure) -> (Box<Refusal>, bool) {
+        let held = failure.reason == Reason::State
+            && ["ENGINE_PRECONDITION", "SNAPSHOT_REPLICATED", ""].contains(&&*failure.rule);
+        let mut refusal = Refusal::of_volume(failure);
+        if held {
+            refusal.code = SNAPSHOT_BUSY;
+        }
+        (refusal, held)
     }
 
     /// What the cluster refused of a policy by name.

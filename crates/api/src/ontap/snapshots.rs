@@ -156,7 +156,8 @@ pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// Handles DELETE of a snapshot.
+/// Handles DELETE of a snapshot. ONTAP finds in the job that something stands on it: clients wait for
+/// the job, read its code, and split the clones.
 pub fn delete(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;
@@ -165,6 +166,13 @@ pub fn delete(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
         path: v.path,
         name: s.name,
     };
-    a.cluster.change(change).map_err(Refusal::of_volume)?;
-    a.done(None)
+    match a
+        .cluster
+        .change(change)
+        .map_err(Refusal::of_snapshot_deletion)
+    {
+        Ok(()) => a.done(None),
+        Err((refusal, true)) => a.failed(refusal),
+        Err((refusal, false)) => Err(refusal),
+    }
 }

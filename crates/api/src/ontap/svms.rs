@@ -322,8 +322,11 @@ pub fn svm_peers(a: &Asked<'_>) -> Answered<Reply> {
         "uuid",
         "name",
         "svm.name",
+        "svm.uuid",
         "peer.svm.name",
+        "peer.svm.uuid",
         "peer.cluster.name",
+        "peer.cluster.uuid",
         "applications",
         "state",
     ];

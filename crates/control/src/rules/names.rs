@@ -11,8 +11,8 @@ fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
 
 /// Returns true for a letter followed by letters, digits, `-` and `_`, the last one a letter or
 /// digit; at most 63.
-fn is_id(id: &str, also: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || also.contains(c);
+fn is_id(id: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     id.len() <= 63
         && id.starts_with(|c: char| c.is_ascii_alphabetic())
         && id.ends_with(|c: char| c.is_ascii_alphanumeric())
@@ -34,7 +34,7 @@ pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
             ),
         );
     }
-    if !is_id(id, "") {
+    if !is_id(id) {
         return refuse(
             "NAME_INVALID",
             format!(
@@ -46,15 +46,20 @@ pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks the name of a new snapshot, which appears as a folder.
+/// Checks the name of a new snapshot, which appears as a folder. ONTAP's users begin names with the
+/// date.
 pub fn check_snapshot(name: &SnapshotName) -> Result<(), Refusal> {
-    if is_id(&name.id, ".") {
+    let begins = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let ends = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.:+@".contains(c);
+    let id = &*name.id;
+    if id.len() <= 63 && id.starts_with(begins) && id.ends_with(ends) && id.chars().all(good) {
         return Ok(());
     }
     refuse(
         "NAME_INVALID",
         format!(
-            "{:?} is no snapshot name: a letter, then letters, digits and -_., the last a letter or digit, 63 in all at most",
+            "{:?} is no snapshot name: a letter, digit or _, then letters, digits and -_.:+@, the last a letter, digit or _, 63 in all at most",
             clipped(&name.id)
         ),
     )
@@ -186,7 +191,17 @@ mod tests {
         assert!(check(&Place::new("example.com:p", "europe-west1-b"), "a").is_ok());
         let volume = place.volume("v");
         assert!(check_snapshot(&volume.snapshot("daily.2026-01-01")).is_ok());
-        assert!(check_snapshot(&volume.snapshot("..")).is_err());
+        for good in [
+            "20261128T212948Z8xc1ja",
+            "20261128_backup",
+            "_x",
+            "a:b+c@d_",
+        ] {
+            assert!(check_snapshot(&volume.snapshot(good)).is_ok(), "{good}");
+        }
+        for bad in ["", "..", ".a", "-a", "a/b", "a b", "a.", &long] {
+            assert!(check_snapshot(&volume.snapshot(bad)).is_err(), "{bad}");
+        }
         assert!(check_share("share_1").is_ok());
         assert!(check_share("a/b").is_err());
     }
