@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use support::callbacks::{Callbacks, Given, RECALL, delegated, give_back};
+use support::compound::{Client, OK};
 use support::{NFS, R, Server, X};
 use weir_nfs::Outcome;
 use weir_nfs::groups::{Answer, Directory, FULL, KEPT, PATIENCE};
@@ -37,11 +39,16 @@ impl Slow {
 
 /// ACCESS of a file by user 100 with `count` groups, 1000 and after.
 fn access(s: &Server, file: &[u8], count: u32) -> Vec<u8> {
+    by_user(s, count, 4, &X::new().o(file).u(1))
+}
+
+/// A call of NFSv3 by the same user.
+fn by_user(s: &Server, count: u32, procedure: u32, args: &X) -> Vec<u8> {
     let cred = X::new().u(0).o(b"host").u(100).u(500).u(count);
     let cred = (0..count).fold(cred, |x, n| x.u(1000 + n));
     let xid = s.xid.replace(s.xid.get() + 1);
-    let x = X::new().u(xid).u(0).u(2).u(NFS.0).u(3).u(4);
-    x.u(1).o(&cred.0).u(0).u(0).o(file).u(1).0
+    let x = X::new().u(xid).u(0).u(2).u(NFS.0).u(3).u(procedure);
+    x.u(1).o(&cred.0).u(0).u(0).raw(&args.0).0
 }
 
 fn readable(handled: Outcome) -> bool {
@@ -126,6 +133,30 @@ fn a_name_service_that_does_not_answer_costs_patience() {
     slow.answer(None);
     assert!(!readable(begin()));
     assert_eq!(slow.asked(), 0);
+}
+
+/// The call waits twice: for the directory, then for the holder of a delegation.
+#[test]
+fn a_completed_call_that_waits_for_another_client_is_answered() {
+    const WANT_WRITE: u32 = 0x200;
+    let (s, slow, _) = server();
+    let calls = Callbacks::of(&s);
+    let holder = Client::new(&s, "10.0.0.1", b"holder");
+    let (file, _, given) = delegated(&holder, b"held", 3 | WANT_WRITE);
+    assert!(matches!(given, Given::Write(_)), "{given:?}");
+    let read = by_user(&s, 16, 6, &X::new().o(&file).h(0).u(9));
+    s.from("10.0.0.2");
+    let mut call = s.service.handle(&s.conn(), &read, s.now());
+    assert!(poll(&mut call).is_none(), "it waits for the directory");
+    assert!(calls.next().is_none());
+    assert_eq!(slow.answer(many()), 100);
+    assert!(poll(&mut call).is_none(), "it waits for the holder");
+    calls.expect(RECALL).reply(&s, OK, X::new());
+    assert_eq!(holder.status(&give_back(&file, &given.id())), OK);
+    let Some(Outcome::Reply(reply, _)) = poll(&mut call) else {
+        panic!("no reply");
+    };
+    assert_eq!(R(reply.message(), 24).u(), OK, "READ");
 }
 
 /// Without the directory nothing is different.
