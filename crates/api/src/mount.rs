@@ -56,8 +56,8 @@ pub fn exports(v: &Volume) -> Value {
 }
 
 /// Completes a resource in normal form with the address at which its reader reaches this server. It
-/// is in `mountOptions`, of the protocols that are served, and in the addresses of `networks`, except
-/// of an instance with an address of its own.
+/// is in `mountOptions`, of the protocols that are served, and in the addresses of `networks`,
+/// except of an instance with an address of its own.
 pub fn reach(resource: &mut Object, at: Mounts) {
     let share = resource.get("shareName").and_then(Value::as_str);
     let share = share.unwrap_or_default().to_owned();
@@ -74,8 +74,8 @@ pub fn reach(resource: &mut Object, at: Mounts) {
     }
 }
 
-/// Returns the address that is an instance's own, if it has one. Operations of earlier versions were
-/// stored with the unspecified address where the reader's belongs.
+/// Returns the address that is an instance's own, if it has one. Operations of earlier versions
+/// were stored with the unspecified address where the reader's belongs.
 fn own_address(network: &Object) -> Option<IpAddr> {
     let address = network.get("ipAddresses")?.get(0)?.as_str()?;
     let address: IpAddr = address.parse().ok()?;

@@ -382,8 +382,8 @@ pub struct Tiered {
     pub tier: Arc<str>,
     /// Custom performance; `None`: the tier's own.
     pub performance: Option<Performance>,
-    /// Address of the server that is the instance's own; `None`: it is at the server's address, like
-    /// all others.
+    /// Address of the server that is the instance's own; `None`: it is at the server's address,
+    /// like all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
 }

@@ -214,8 +214,8 @@ impl<R: Reply> Traffic<R> {
         Waiting::add(&mut self.parked_calls, work, bytes);
     }
 
-    /// Moves answers whose log record is durable to the outbox. `waited` sees them once, before they
-    /// are moved.
+    /// Moves answers whose log record is durable to the outbox. `waited` sees them once, before
+    /// they are moved.
     fn release(
         &mut self,
         durable: Lsn,

@@ -1,7 +1,8 @@
 //! Comparison of values with a query.
 //!
 //! ONTAP's operators: `a|b` either, `!a` not, `a..b` a range, `<a`, `>a`, `<=a`, `>=a`, and `*` for
-//! any text, `"a"` exactly this. Numbers compare as numbers, with the suffixes of sizes; all else as text.
+//! any text, `"a"` exactly this. Numbers compare as numbers, with the suffixes of sizes; all else
+//! as text.
 
 /// Returns true if `value` matches a query, alternatives and negations included.
 pub fn matches(query: &str, value: &str) -> bool {

@@ -109,9 +109,10 @@ pub struct Serve {
     /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,
-    /// Addresses for Filestore instances, one for each, such as 10.1.0.0/24: clients find an instance's share at /SHARE
-    /// there, as they expect. This machine needs these addresses; NFS is served at them, at the port of --nfs. Without
-    /// them the share names of all instances must differ
+    /// Addresses for Filestore instances, one for each, such as 10.1.0.0/24: clients find an
+    /// instance's share at /SHARE there, as they expect. This machine needs these addresses; NFS is
+    /// served at them, at the port of --nfs. Without them the share names of all instances must
+    /// differ
     #[arg(long, value_name = "ADDR/BITS")]
     pub instance_addresses: Option<AddressBlock>,
     /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`

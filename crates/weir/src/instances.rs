@@ -41,8 +41,8 @@ pub fn check(args: &Serve) -> Result<()> {
     Ok(())
 }
 
-/// Takes all addresses of the block, at the port of `nfs`; none if `nfs` is for all addresses of this
-/// machine anyway.
+/// Takes all addresses of the block, at the port of `nfs`; none if `nfs` is for all addresses of
+/// this machine anyway.
 ///
 /// # Errors
 /// One is in use.

@@ -1,6 +1,6 @@
 //! Kinds of resources that ONTAP has and that cannot exist here: LUNs, shelves, licences. Monitors
-//! and inventories ask for all of them, and take an error for a fault of the cluster; so their lists
-//! are empty.
+//! and inventories ask for all of them, and take an error for a fault of the cluster; so their
+//! lists are empty.
 
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};

@@ -323,8 +323,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the reply to a change that was made: nothing more where ONTAP makes it at once, else a
-    /// job that has ended. `made` is what was made, by its path and record.
+    /// Returns the reply to a change that was made: nothing more where ONTAP makes it at once, else
+    /// a job that has ended. `made` is what was made, by its path and record.
     fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
         let warnings = self.cluster.take_warnings();
         let posted = self.call.verb == Some(Verb::Post);
@@ -358,8 +358,8 @@ impl Asked<'_> {
         })
     }
 
-    /// Returns the reply to a change that fails after ONTAP has taken it: a job that has failed; the
-    /// refusal itself if the client waits for the job.
+    /// Returns the reply to a change that fails after ONTAP has taken it: a job that has failed;
+    /// the refusal itself if the client waits for the job.
     fn failed(&self, refusal: Box<Refusal>) -> Answered<Reply> {
         if self.waited() {
             return Err(refusal);
@@ -371,8 +371,8 @@ impl Asked<'_> {
         })
     }
 
-    /// Records the job of this request, which has ended, and returns a reply's link to it. `code` is
-    /// 0 if it succeeded.
+    /// Records the job of this request, which has ended, and returns a reply's link to it. `code`
+    /// is 0 if it succeeded.
     fn job(&self, message: String, code: u32) -> Value {
         let now = self.cluster.now();
         let verb = match self.call.verb {
@@ -406,8 +406,8 @@ impl Asked<'_> {
         given.is_some_and(|text| text != "0")
     }
 
-    /// Returns true for a change that ONTAP makes without a job: its clients expect 201 of a POST, and
-    /// 200 of others.
+    /// Returns true for a change that ONTAP makes without a job: its clients expect 201 of a POST,
+    /// and 200 of others.
     fn at_once(&self) -> bool {
         let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
         matches!(

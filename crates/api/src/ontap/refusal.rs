@@ -191,8 +191,8 @@ impl Refusal {
         refusal
     }
 
-    /// Creates the refusal for the cluster's to delete a snapshot, and returns true if something stands
-    /// on the snapshot.
+    /// Creates the refusal for the cluster's to delete a snapshot, and returns true if something
+    /// stands on the snapshot.
     pub fn of_snapshot_deletion(failure: Failure) -> (Box<Refusal>, bool) {
         let held = failure.reason == Reason::State
             && ["ENGINE_PRECONDITION", "SNAPSHOT_REPLICATED", ""].contains(&&*failure.rule);

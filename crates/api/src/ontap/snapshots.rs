@@ -156,8 +156,8 @@ pub fn change(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// Handles DELETE of a snapshot. ONTAP finds in the job that something stands on it: clients wait for
-/// the job, read its code, and split the clones.
+/// Handles DELETE of a snapshot. ONTAP finds in the job that something stands on it: clients wait
+/// for the job, read its code, and split the clones.
 pub fn delete(a: &Asked<'_>, of: &str, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let v = find(a, of)?;

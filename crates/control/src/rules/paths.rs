@@ -6,7 +6,8 @@
 //! (`--instance-addresses`): at that address its share is at `/SHARE` and nothing else is to be
 //! seen. Without such addresses all instances are at the server's address, and an instance whose
 //! `/SHARE` is taken is refused: its clients would mount the files of another. At the server's
-//! address an instance's share is exported under `/INSTANCE/SHARE` as well. A volume's path is the one in its `mountOptions`, so it has only one: `/SHARE`, or if that is taken
+//! address an instance's share is exported under `/INSTANCE/SHARE` as well. A volume's path is the
+//! one in its `mountOptions`, so it has only one: `/SHARE`, or if that is taken
 //! `/VOLUME/SHARE`. If another project has that as well, project and location are prefixed. Paths
 //! do not change while their volume exists, not even when a shorter one becomes free: clients have
 //! them in their mount tables. No path is below another one, so a mount is never ambiguous.

@@ -7,7 +7,8 @@
 //!
 //! An export below another export's path is not reachable through it: a LOOKUP within a volume finds what the volume has.
 //!
-//! An address of the server that is a single export's own has a root of its own, with the way to that export alone.
+//! An address of the server that is a single export's own has a root of its own, with the way to
+//! that export alone.
 //!
 //! A referral ([`super::referral`]) is a directory without anything in it, which every client sees. Where an export is, or
 //! the way to one, there is none.
@@ -49,8 +50,9 @@ pub struct Pseudo {
     change: u64,
 }
 
-/// The number of a path, for clients of an address with a root of its own or of the others: 62 bits of FNV-1a, with the
-/// next one set, so that it is neither 0 nor the root's. Paths come from administrators.
+/// The number of a path, for clients of an address with a root of its own or of the others: 62 bits
+/// of FNV-1a, with the next one set, so that it is neither 0 nor the root's. Paths come from
+/// administrators.
 fn number(own: Option<IpAddr>, path: &str) -> u64 {
     // A path begins with a slash, and so differs from one behind an address.
     let address = own.map_or_else(String::new, |own| own.to_string());
@@ -126,7 +128,8 @@ impl Pseudo {
         }
     }
 
-    /// The directory that an export covers, by the export's first path, or by its path at the address `local`.
+    /// The directory that an export covers, by the export's first path, or by its path at the
+    /// address `local`.
     pub fn covered(&self, table: &ExportTable, local: IpAddr, volume: VolumeId) -> Option<u64> {
         let export = table.of_volume(volume)?;
         let own = match table.scope(local) {
@@ -185,7 +188,8 @@ impl Pseudo {
     }
 }
 
-/// The directory with this path below the root of `own`, made with those above; `None` for the root.
+/// The directory with this path below the root of `own`, made with those above; `None` for the
+/// root.
 fn lead<'n>(
     nodes: &'n mut HashMap<u64, Node>,
     own: Option<IpAddr>,

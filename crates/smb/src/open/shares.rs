@@ -11,8 +11,8 @@ use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
 /// The share for named pipes.
 pub const PIPES: &str = "IPC$";
 
-/// All shares that admit a client of the server's address `local`, by name, without IPC$. What is not listed is found by its
-/// name alone.
+/// All shares that admit a client of the server's address `local`, by name, without IPC$. What is
+/// not listed is found by its name alone.
 pub fn all<'t>(
     vfs: &Vfs,
     table: &'t ExportTable,
@@ -58,8 +58,9 @@ pub struct Found {
     pub encrypted: bool,
 }
 
-/// Returns the share of a name, in any case, for the session of a client of the server's address `local`. If the share, or the rule of the export, wants more protection
-/// than the session has by itself, the client is to encrypt.
+/// Returns the share of a name, in any case, for the session of a client of the server's address
+/// `local`. If the share, or the rule of the export, wants more protection than the session has by
+/// itself, the client is to encrypt.
 ///
 /// # Errors
 /// There is none, or it is not for the client.

@@ -330,8 +330,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// Writes all of `data` to an open file, at `offset` or at its end. A stable write may be cut to
-    /// one record of the log; then the rest is an operation of its own, charged for itself.
+    /// Writes all of `data` to an open file, at `offset` or at its end. A stable write may be cut
+    /// to one record of the log; then the rest is an operation of its own, charged for itself.
     fn write_all(
         &mut self,
         session: &Session,

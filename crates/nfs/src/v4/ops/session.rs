@@ -155,8 +155,9 @@ impl Run<'_> {
         }
     }
 
-    /// The server's name for itself (`so_major_id` and scope). At an address with a root of its own it is another one:
-    /// clients use one session for all addresses of a server (§2.10.5), and would find the root of the first below each.
+    /// The server's name for itself (`so_major_id` and scope). At an address with a root of its own
+    /// it is another one: clients use one session for all addresses of a server (§2.10.5), and
+    /// would find the root of the first below each.
     fn server_at_address(&self) -> Vec<u8> {
         let mut name = self.s.identity.to_vec();
         if let Some(own) = self.own_address() {
@@ -165,8 +166,8 @@ impl Run<'_> {
         name
     }
 
-    /// The arguments with the owner's name in `owner`, told apart from that of the same client at other addresses, which
-    /// are other servers to it.
+    /// The arguments with the owner's name in `owner`, told apart from that of the same client at
+    /// other addresses, which are other servers to it.
     fn at_address<'o>(&self, a: &ExchangeId<'o>, owner: &'o mut Vec<u8>) -> ExchangeId<'o> {
         let Some(own) = self.own_address() else {
             return *a;
