@@ -42,7 +42,7 @@ class BadInput(Case):
 
     def test_wrong_types(self):
         for field, value in [("capacityGib", "many"), ("capacityGib", 1.5), ("capacityGib", True),
-                             ("serviceLevel", "premium"), ("qosType", "SOME"), ("labels", ["a"]), ("labels", "a"),
+                             ("serviceLevel", "premier"), ("qosType", "SOME"), ("labels", ["a"]), ("labels", "a"),
                              ("description", 7), ("allowAutoTiering", "yes")]:
             with self.subTest(field=field, value=value):
                 self.wrong_field(field, "POST", POOLS, {**POOL, field: value}, storagePoolId="n")

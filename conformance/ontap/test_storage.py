@@ -86,6 +86,10 @@ class Fields(Case):
 
         def change(method, path, body=None, status=202):
             code, answer = ask(method, "/api/" + path, body)
+            if "export-policies" in path:
+                # ONTAP makes these at once, without a job.
+                self.assertEqual(code, 201 if method == "POST" else 200, (path, answer))
+                return
             self.assertEqual(code, status, (path, answer))
             job = ask("GET", f"/api/cluster/jobs/{answer['job']['uuid']}")[1]
             self.assertEqual(job["state"], "success")
