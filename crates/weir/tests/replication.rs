@@ -349,7 +349,7 @@ fn peering_is_established_by_the_passphrase_that_a_replication_shows() {
     let (status, refused) = join(&first);
     assert_eq!(status, 409, "{refused}");
     let (status, joined) = join(&second);
-    assert_eq!(status, 202, "{joined}");
+    assert_eq!(status, 201, "{joined}");
     let mirrored = in_state(&near, "b", "mirrorState", "MIRRORED");
     assert_eq!(
         (&mirrored["state"], &mirrored["healthy"]),
