@@ -652,7 +652,7 @@ async fn metrics_and_descriptions_are_served() {
             let link = link.split('"').next().unwrap();
             assert!(api.ok("GET", link, "").await["openapi"].is_string());
         }
-        assert_eq!(text.matches("href=").count(), 2);
+        assert_eq!(text.matches("href=").count(), 3);
     }
     let doc = api.ok("GET", "/openapi/netapp-v1.json", "").await;
     assert!(
