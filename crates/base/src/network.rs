@@ -16,6 +16,22 @@ pub fn address_of(peer: IpAddr) -> Address {
     }
 }
 
+/// Returns true if `address` is in the network of `of`, which the first `prefix` bits make. An IPv4
+/// address mapped into IPv6 is the IPv4 address.
+pub fn is_in_network(of: IpAddr, prefix: u8, address: IpAddr) -> bool {
+    match (of.to_canonical(), address.to_canonical()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let differ = a.to_bits() ^ b.to_bits();
+            differ.leading_zeros() >= u32::from(prefix.min(32))
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let differ = a.to_bits() ^ b.to_bits();
+            differ.leading_zeros() >= u32::from(prefix.min(128))
+        }
+        _ => false,
+    }
+}
+
 /// Maximum number of addresses of an [`AddressBlock`]: the server listens at each of them.
 pub const MAX_BLOCK: u32 = 1024;
 
@@ -30,17 +46,7 @@ impl AddressBlock {
     /// Returns true if the address is in the block. An IPv4 address mapped into IPv6 is the IPv4
     /// address.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.first, address.to_canonical()) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                let differ = first.to_bits() ^ address.to_bits();
-                differ.leading_zeros() >= u32::from(self.prefix)
-            }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                let differ = first.to_bits() ^ address.to_bits();
-                differ.leading_zeros() >= u32::from(self.prefix)
-            }
-            _ => false,
-        }
+        is_in_network(self.first, self.prefix, address)
     }
 
     /// Returns the addresses that hosts may have, in order. Of an IPv4 block with more than two

@@ -22,6 +22,7 @@ use crate::names::{Names, Wait};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_base::network::is_in_network;
 
 /// Longest name (RFC 1035 §2.3.4, without the root's dot).
 const MAX_NAME: usize = 253;
@@ -85,7 +86,7 @@ impl Clients {
         let known = match self {
             Clients::Any => return Match::Yes,
             Clients::Net { address, prefix } => {
-                return match in_net(*address, *prefix, client) {
+                return match is_in_network(*address, *prefix, client) {
                     true => Match::Yes,
                     false => Match::No,
                 };
@@ -125,20 +126,6 @@ impl fmt::Display for Clients {
 
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn in_net(address: IpAddr, prefix: u8, client: IpAddr) -> bool {
-    match (address.to_canonical(), client.to_canonical()) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            let differ = u32::from(a) ^ u32::from(b);
-            differ.leading_zeros() >= u32::from(prefix.min(32))
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            let differ = u128::from(a) ^ u128::from(b);
-            differ.leading_zeros() >= u32::from(prefix.min(128))
-        }
-        _ => false,
-    }
 }
 
 fn net(text: &str, address: &str, bits: &str) -> Result<Clients, String> {
