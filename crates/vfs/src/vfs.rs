@@ -15,7 +15,7 @@ use crate::throttle::{CreditLimits, Throttle};
 use crate::watch::Watchers;
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId, invariant};
 use weir_volume::{Engine, Replaced};
@@ -34,8 +34,8 @@ pub struct Vfs {
     pub names: Names,
     /// Limits on throughput, of all pools.
     pub throttle: Arc<Throttle>,
-    /// Counters of waits; unset where nobody reads them.
-    pub stats: OnceLock<Arc<Stats>>,
+    /// Counters of waits; `None` where nobody reads them.
+    pub stats: Option<Arc<Stats>>,
 }
 
 impl Vfs {
@@ -53,6 +53,16 @@ impl Vfs {
     /// Returns a waist without exports, with the limits of `throttle`, whose clients' claims take
     /// at most what `claims` has.
     pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, claims: Arc<Budget>) -> Arc<Vfs> {
+        Vfs::counting(key, throttle, claims, None)
+    }
+
+    /// Returns a waist like [`Vfs::with_throttle`] whose requests count their waits in `stats`.
+    pub fn counting(
+        key: HandleKey,
+        throttle: Arc<Throttle>,
+        claims: Arc<Budget>,
+        stats: Option<Arc<Stats>>,
+    ) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
             key,
@@ -61,7 +71,7 @@ impl Vfs {
             watchers: Watchers::default(),
             names: Names::default(),
             throttle,
-            stats: OnceLock::new(),
+            stats,
         })
     }
 

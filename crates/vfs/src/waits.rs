@@ -40,7 +40,7 @@ impl Begun {
 
     /// Counts the wait, which is over.
     pub fn end(self, vfs: &Vfs) {
-        if let Some(stats) = vfs.stats.get() {
+        if let Some(stats) = &vfs.stats {
             // Saturates: the clock may be read on another thread.
             let nanos = vfs.throttle.now().saturating_sub(self.since);
             stats.wait(self.flow, self.volume, self.cause, nanos);

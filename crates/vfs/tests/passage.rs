@@ -234,13 +234,13 @@ fn a_wait_for_a_recall_is_counted_when_it_is_over() {
         1,
         CreditLimits::of_budget(0),
     );
-    let counting = Vfs::with_throttle(
+    let stats = Arc::new(Stats::new(1));
+    let counting = Vfs::counting(
         HandleKey::new([9; 16], [9; 16]),
         throttle,
         Budget::new(1 << 20),
+        Some(Arc::clone(&stats)),
     );
-    let stats = Arc::new(Stats::new(1));
-    assert!(counting.stats.set(Arc::clone(&stats)).is_ok());
     let all = Caching::READ | Caching::WRITE;
     assert_eq!(s.vfs.claims.grant(s.file, &holder(), Kind::Lease, all), all);
     let mut cx = OpContext::new(now(), 1, None);

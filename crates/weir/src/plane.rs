@@ -229,10 +229,7 @@ impl Plane {
         let args = parts.args;
         let levels = levels(args)?;
         let options = Options {
-            catalog: match &args.catalog {
-                Some(url) => url.clone(),
-                None => in_folder(&args.data)?,
-            },
+            catalog: catalog(args.catalog.as_deref(), &args.data)?,
             levels,
             instance_addresses: args.instance_addresses,
             backend: Arc::clone(&parts.node) as _,
@@ -501,6 +498,28 @@ async fn serve(
     if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");
     }
+}
+
+/// Returns the address of the catalog: the one that was given, or the folder's own.
+///
+/// # Errors
+/// As [`in_folder`].
+pub fn catalog(given: Option<&str>, data: &Path) -> Result<String> {
+    match given {
+        Some(url) => Ok(url.to_owned()),
+        None => in_folder(data),
+    }
+}
+
+/// Returns an event loop for what a command asks of the catalog.
+///
+/// # Errors
+/// The system cannot make one.
+pub fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting an event loop")
 }
 
 /// The catalog of `data`.

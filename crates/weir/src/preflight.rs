@@ -63,10 +63,7 @@ fn check_first(args: &Serve) -> Result<()> {
             folder_of(&path).with_context(|| format!("--catalog {url}"))?;
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting an event loop")?;
+    let runtime = plane::event_loop()?;
     Ok(runtime.block_on(weir_control::probe(url))?)
 }
 

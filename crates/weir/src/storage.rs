@@ -170,10 +170,7 @@ impl Opened {
         }
         let pair = match config {
             Some(config) => {
-                let catalog = match &args.catalog {
-                    Some(url) => url.clone(),
-                    None => plane::in_folder(&args.data)?,
-                };
+                let catalog = plane::catalog(args.catalog.as_deref(), &args.data)?;
                 Some(Pair::start(pair_node::Parts {
                     folder: args.data.clone(),
                     config,
@@ -233,7 +230,9 @@ impl Storage {
             engine.aggregate().id().0,
         );
         let locks = Budget::new(usize::try_from(opened.locks)?);
-        let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
+        let stats = Arc::new(Stats::classed(os::cores(), weir_node::metrics::classes()));
+        let counters = Some(Arc::clone(&stats));
+        let vfs = Vfs::counting(key, Arc::clone(&throttle), locks, counters);
         vfs.publish_table(ExportTable::with_addresses(args.instance_addresses));
         vfs.follow(&engine);
         resolve::start(&vfs)?;
@@ -249,9 +248,6 @@ impl Storage {
             name: os::host_name(),
         });
         let accounts = Accounts::open(&args.data)?;
-        let stats = Arc::new(Stats::classed(os::cores(), weir_node::metrics::classes()));
-        // The waist is new: it has no others.
-        let _ = vfs.stats.set(Arc::clone(&stats));
         let smb = Smb::new(
             weir_smb::Service::new(weir_smb::Config {
                 vfs: Arc::clone(&vfs),

@@ -82,10 +82,7 @@ pub fn back_up(args: &Backup) -> Result<()> {
         "cannot back up {}: it has no {IDENTITY} (name the data folder with --data)",
         args.data.display()
     );
-    let url = match &args.catalog {
-        Some(url) => url.clone(),
-        None => plane::in_folder(&args.data)?,
-    };
+    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
     make_empty(&args.folder)?;
     let folder = args.folder.display();
     let task = Task::reading(
@@ -102,10 +99,7 @@ pub fn back_up(args: &Backup) -> Result<()> {
             files.push(Entry::describe(name, &contents));
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting an event loop")?;
+    let runtime = plane::event_loop()?;
     let copy = args.folder.join(CATALOG);
     let copied = runtime
         .block_on(weir_control::back_up(&url, &copy))

@@ -32,10 +32,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         }
         None => Levels::built_in().context("the service levels"),
     }?;
-    let url = match &args.catalog {
-        Some(url) => url.clone(),
-        None => plane::in_folder(&args.data)?,
-    };
+    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
     let location = storage::location(&args.data, args.log_dir.as_deref());
     let task = Task::reading(
         &format!("rebuilding the catalog of {}", args.data.display()),
@@ -47,10 +44,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default())
         .context("opening the volumes")?;
     let engine = Arc::new(engine);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting an event loop")?;
+    let runtime = plane::event_loop()?;
     let mut damaged = None;
     let rebuilt = runtime.block_on(async {
         let names = engine

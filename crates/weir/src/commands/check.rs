@@ -85,14 +85,8 @@ fn data(report: &Report, catalog: &Inspection) -> Value {
 
 /// Checks the catalog against the volumes that the aggregate has.
 fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
-    let url = match &args.catalog {
-        Some(url) => url.clone(),
-        None => plane::in_folder(&args.data)?,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting an event loop")?;
+    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
+    let runtime = plane::event_loop()?;
     let looking = weir_control::inspect(&url, &report.aggregate, &report.names);
     let mut seen = runtime.block_on(looking);
     let unread = |fault: &Fault| {

@@ -17,14 +17,8 @@ use crate::progress::Task;
 /// Reports the format, and unless it is a dry run switches on what is off and migrates the catalog.
 pub fn run(args: &Upgrade) -> Result<()> {
     let format = folder::format(&args.data)?;
-    let url = match &args.catalog {
-        Some(url) => url.clone(),
-        None => plane::in_folder(&args.data)?,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting an event loop")?;
+    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
+    let runtime = plane::event_loop()?;
     let catalog = runtime
         .block_on(weir_control::version(&url))
         .context("the catalog")?;
