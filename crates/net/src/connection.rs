@@ -222,23 +222,21 @@ impl<R: Reply> Traffic<R> {
         log: &impl Log,
         waited: impl FnOnce(&mut dyn Iterator<Item = &Parked<R>>),
     ) {
-        let waits = |parked: &Parked<R>| parked.after > durable || log.withholds(parked.after);
-        let mut released = self
-            .parked
-            .iter()
-            .filter(|parked| !waits(parked))
-            .peekable();
-        if released.peek().is_none() {
+        // Those that wait on come to the front.
+        let mut waiting = 0;
+        for at in 0..self.parked.len() {
+            let waits = |parked: &Parked<R>| parked.after > durable || log.withholds(parked.after);
+            if self.parked.get(at).is_some_and(waits) {
+                self.parked.swap(waiting, at);
+                waiting += 1;
+            }
+        }
+        let released = self.parked.get(waiting..).unwrap_or_default();
+        if released.is_empty() {
             return;
         }
-        waited(&mut released);
-        let mut at = 0;
-        while let Some(parked) = self.parked.get(at) {
-            if waits(parked) {
-                at += 1;
-                continue;
-            }
-            let Parked { reply, .. } = self.parked.swap_remove(at);
+        waited(&mut released.iter());
+        for Parked { reply, .. } in self.parked.drain(waiting..) {
             let bytes = reply.bytes();
             if invariant!(
                 self.parked_bytes >= bytes,
@@ -670,7 +668,7 @@ impl<B: Backend> Conn<B> {
             cx,
             now: Arrival {
                 time: self.core.clock.now(),
-                monotonic: u64::try_from(self.core.clock.monotonic().as_nanos()).ok(),
+                monotonic: Some(self.core.monotonic()),
                 reads: usize::MAX,
             },
             durable: self.core.log.durable(),
