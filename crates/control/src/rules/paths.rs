@@ -49,15 +49,12 @@ pub fn of(
     share: &str,
     alone: bool,
 ) -> Result<Vec<Arc<str>>, Refusal> {
+    let short = share.to_owned();
     let own = format!("{}/{share}", name.id);
-    if name.surface == Surface::Netapp {
-        let found = first_free(view, [share.to_owned(), own.clone(), full(name, &own)]);
-        return found
-            .map(|path| vec![path])
-            .ok_or_else(|| taken(view, name, share));
-    }
-    if alone {
-        let found = first_free(view, [own.clone(), full(name, &own)]);
+    let full = full(name, &own);
+    if name.surface == Surface::Netapp || alone {
+        let short = Some(short).filter(|_| !alone);
+        let found = first_free(view, short.into_iter().chain([own, full]));
         return found
             .map(|path| vec![path])
             .ok_or_else(|| taken(view, name, share));
@@ -66,27 +63,32 @@ pub fn of(
         return Err(mistaken(view, share));
     }
     // If an instance and its share have one name, the short path would be above the canonical one.
-    let below = |path: &str| path.starts_with(&format!("{share}/"));
-    let canonical = first_free(view, [own.clone(), full(name, &own)]);
-    let canonical = canonical.filter(|path| !below(path));
-    Ok(canonical.into_iter().chain([share.into()]).collect())
+    let below = format!("{share}/");
+    let canonical = first_free(view, [own, full]);
+    let canonical = canonical.filter(|path| !path.starts_with(&below));
+    Ok(canonical.into_iter().chain([short.into()]).collect())
 }
 
 fn full(name: &VolumeName, own: &str) -> String {
     format!("{}/{}/{own}", name.place.project, name.place.location)
 }
 
-fn first_free<const N: usize>(view: &View, candidates: [String; N]) -> Option<Arc<str>> {
+fn first_free(view: &View, candidates: impl IntoIterator<Item = String>) -> Option<Arc<str>> {
     let mut candidates = candidates.into_iter();
     candidates
         .find(|path| view.is_path_free(path))
-        .map(|path| path.as_str().into())
+        .map(Arc::from)
+}
+
+/// Returns the name of the volume that has a path, for people.
+fn owner(view: &View, path: &str) -> String {
+    let owner = view.export(path).map(ToString::to_string);
+    owner.unwrap_or_else(|| "another volume".to_owned())
 }
 
 /// Returns the refusal of an instance whose clients would mount another volume.
 fn mistaken(view: &View, share: &str) -> Refusal {
-    let owner = view.export(share).map(ToString::to_string);
-    let owner = owner.unwrap_or_else(|| "another volume".to_owned());
+    let owner = owner(view, share);
     Refusal::new(
         Status::AlreadyExists,
         "SHARE_NAME_TAKEN",
@@ -100,8 +102,7 @@ fn mistaken(view: &View, share: &str) -> Refusal {
 }
 
 fn taken(view: &View, name: &VolumeName, share: &str) -> Refusal {
-    let owner = view.export(share).map(ToString::to_string);
-    let owner = owner.unwrap_or_else(|| "another volume".to_owned());
+    let owner = owner(view, share);
     Refusal::new(
         Status::AlreadyExists,
         "SHARE_NAME_TAKEN",
