@@ -194,6 +194,14 @@ impl<'s, 'io> Session<'s, 'io> {
         Ok(self.io.out.write_all(text.as_bytes())?)
     }
 
+    /// Prints a value as JSON.
+    ///
+    /// # Errors
+    /// As [`Session::put`].
+    pub fn put_json(&mut self, value: &Value) -> Result<(), Error> {
+        self.put(&format!("{value:#}\n"))
+    }
+
     /// Reads a resource by its full name.
     ///
     /// # Errors

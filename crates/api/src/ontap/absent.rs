@@ -101,7 +101,7 @@ pub fn is_kind(path: &[&str]) -> bool {
 
 /// Handles a request to such a kind: there are none, and none can be made.
 pub fn answer(a: &Asked<'_>, verb: Verb) -> Answered<Reply> {
-    let path: Vec<&str> = a.call.path.iter().map(String::as_str).collect();
+    let path = a.path();
     let kind = kind(&path).ok_or_else(Refusal::no_api)?;
     match verb {
         Verb::Get if path.len() == kind.len() => {

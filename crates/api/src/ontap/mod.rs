@@ -173,9 +173,14 @@ impl Surface {
 }
 
 impl Asked<'_> {
+    /// Returns the parts of the request's path.
+    fn path(&self) -> Vec<&str> {
+        self.call.path.iter().map(String::as_str).collect()
+    }
+
     fn answer(&self) -> Answered<Reply> {
         use Verb::{Delete, Get, Patch, Post};
-        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
+        let path = self.path();
         if let ["private", "cli", words @ ..] = path.as_slice() {
             return private_cli::run(self, words);
         }
@@ -409,9 +414,8 @@ impl Asked<'_> {
     /// Returns true for a change that ONTAP makes without a job: its clients expect 201 of a POST,
     /// and 200 of others.
     fn at_once(&self) -> bool {
-        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
         matches!(
-            path.as_slice(),
+            self.path().as_slice(),
             ["storage", "snapshot-policies", ..]
                 | ["cluster", "schedules" | "peers" | "nodes", ..]
                 | ["network", ..]
@@ -422,9 +426,8 @@ impl Asked<'_> {
 
     /// Returns true for the one change that ONTAP has a job for and always waits for.
     fn deletes_qos_policy(&self) -> bool {
-        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
         self.call.verb == Some(Verb::Delete)
-            && matches!(path.as_slice(), ["storage", "qos", "policies", _])
+            && matches!(self.path().as_slice(), ["storage", "qos", "policies", _])
     }
 }
 

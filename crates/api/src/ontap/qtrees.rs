@@ -8,7 +8,7 @@ use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
 use super::svms::svm;
-use super::volumes::find;
+use super::volumes::{find, permissions};
 use super::{Asked, Reply, itself};
 use crate::route::Verb;
 
@@ -66,7 +66,6 @@ const WHY: &str = "a volume has one qtree here, itself: make a volume instead";
 
 fn qtree(v: &Volume) -> Value {
     let d = &v.details;
-    let mode = format!("{:o}", d.permissions).parse::<u32>().unwrap_or(0);
     let mut out = json!({
         "_links": itself(&format!("/api/storage/qtrees/{}/0", v.uuid)),
         "id": 0,
@@ -75,7 +74,7 @@ fn qtree(v: &Volume) -> Value {
         "volume": {"name": v.path.volume, "uuid": v.uuid},
         "export_policy": {"name": d.export_policy},
         "security_style": d.security_style(),
-        "unix_permissions": mode,
+        "unix_permissions": permissions(d.permissions),
     });
     if let (Some(junction), Some(out)) = (&v.junction, out.as_object_mut()) {
         out.insert("path".to_owned(), json!(junction));

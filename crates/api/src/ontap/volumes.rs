@@ -179,7 +179,7 @@ fn size(v: &Volume) -> u64 {
 }
 
 /// Returns permission bits as ONTAP writes them: the decimal digits are octal.
-fn permissions(mode: u32) -> Value {
+pub(super) fn permissions(mode: u32) -> Value {
     json!(format!("{mode:o}").parse::<u32>().unwrap_or(0))
 }
 

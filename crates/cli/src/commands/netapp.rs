@@ -298,7 +298,7 @@ fn mount_help(named: &Named, environment: &Environment, io: &mut Io<'_>) -> Resu
         ))
     })?;
     match named.common.is_json() {
-        true => s.put(&format!("{:#}\n", json!({"name": name, "help": help}))),
+        true => s.put_json(&json!({"name": name, "help": help})),
         false => s.put(&help),
     }
 }
@@ -623,7 +623,7 @@ fn find_file(args: &FileFind, environment: &Environment, io: &mut Io<'_>) -> Res
     let path = [path_field(file)];
     let found = s.call(Method::Get, &format!("{name}:findFile"), &path, None)?;
     if file.common.is_json() {
-        return s.put(&format!("{found:#}\n"));
+        return s.put_json(&found);
     }
     let versions = found.get("versions").and_then(Value::as_array);
     let versions = versions.map_or(&[][..], Vec::as_slice);

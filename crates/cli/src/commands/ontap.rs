@@ -48,7 +48,7 @@ pub fn run(args: &Ontap, environment: &Environment, io: &mut Io<'_>) -> Result<(
         true => pipe(&mut s),
         false if json => {
             let reply = data(&s, &line)?;
-            s.put(&format!("{reply:#}\n"))
+            s.put_json(&reply)
         }
         false => one(&mut s, &line),
     }

@@ -67,7 +67,7 @@ pub fn conditions(
     let mut s = open(&args.common, &At::default(), environment, io)?;
     let report = s.call(Method::Get, "conditions", &[], None)?;
     if args.common.is_json() {
-        return s.put(&format!("{report:#}\n"));
+        return s.put_json(&report);
     }
     if let Some(headline) = report.get("headline").and_then(Value::as_str) {
         s.say(headline)?;

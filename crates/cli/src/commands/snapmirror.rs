@@ -34,7 +34,7 @@ pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Res
     match common.is_json() {
         true => {
             let reply = ontap::data(&s, &line)?;
-            s.put(&format!("{reply:#}\n"))?;
+            s.put_json(&reply)?;
         }
         false => ontap::one(&mut s, &line)?,
     }
