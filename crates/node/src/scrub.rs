@@ -42,6 +42,7 @@ impl Commands for Scrubber {
             start,
             noted: start,
             rate: rate.0,
+            expected: 0,
             read: 0,
             faults: 0,
             say,
@@ -68,12 +69,36 @@ struct Pace<'a> {
     start: Duration,
     noted: Duration,
     rate: u64,
+    /// Bytes that are to be read, about.
+    expected: u64,
     read: u64,
     faults: u64,
     say: &'a mut dyn FnMut(&str) -> io::Result<()>,
 }
 
+impl Pace<'_> {
+    /// Returns how far the scrub has come, for people.
+    fn note(&self) -> String {
+        // What clients write meanwhile, and tree nodes, come on top of what was expected.
+        let percent = match self.expected {
+            0 => 0,
+            expected => u128::from(self.read) * 100 / u128::from(expected),
+        };
+        format!(
+            "note {} read, {} % of about {}, {} damaged blocks so far",
+            Size(self.read),
+            percent.min(99),
+            Size(self.expected),
+            self.faults
+        )
+    }
+}
+
 impl ScrubWatch for Pace<'_> {
+    fn expects(&mut self, bytes: u64) {
+        self.expected = bytes;
+    }
+
     fn rate(&self) -> u64 {
         self.rate
     }
@@ -87,11 +112,7 @@ impl ScrubWatch for Pace<'_> {
         }
         if now.saturating_sub(self.noted) >= NOTE_EVERY {
             self.noted = now;
-            let note = format!(
-                "note {} read, {} damaged blocks so far",
-                Size(self.read),
-                self.faults
-            );
+            let note = self.note();
             // The client has gone, and wants no more notes.
             if (self.say)(&note).is_err() {
                 return ControlFlow::Break(());
@@ -105,5 +126,43 @@ impl ScrubWatch for Pace<'_> {
         tracing::error!("scrub: {fault}");
         // The log has it, if no client listens.
         let _ = (self.say)(&format!("fault {fault}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::SystemClock;
+
+    #[test]
+    fn a_note_has_the_share_that_was_read() {
+        let clock = SystemClock::new();
+        let note = |expected, read| {
+            let mut say = |_: &str| Ok(());
+            let pace = Pace {
+                clock: &clock,
+                start: Duration::ZERO,
+                noted: Duration::ZERO,
+                rate: 1,
+                expected,
+                read,
+                faults: 2,
+                say: &mut say,
+            };
+            pace.note()
+        };
+        assert_eq!(
+            note(12 << 30, 3 << 30),
+            "note 3 GiB read, 25 % of about 12 GiB, 2 damaged blocks so far"
+        );
+        // Clients wrote meanwhile.
+        assert_eq!(
+            note(1 << 30, 2 << 30),
+            "note 2 GiB read, 99 % of about 1 GiB, 2 damaged blocks so far"
+        );
+        assert_eq!(
+            note(0, 4096),
+            "note 4 KiB read, 0 % of about 0 B, 2 damaged blocks so far"
+        );
     }
 }

@@ -267,7 +267,10 @@ impl Machine {
                 copy.device(DATA),
                 copy.device(LOG),
                 &pool,
-                CheckOptions { data: false },
+                &CheckOptions {
+                    data: false,
+                    ..CheckOptions::default()
+                },
             );
             match report {
                 Ok(report) if report.clean() => {}
@@ -287,7 +290,7 @@ impl Machine {
         let copy = self.world.copy();
         let env = self.env()?;
         let options = CheckOptions::default();
-        let report = check_on(copy.device(DATA), copy.device(LOG), &env.pool, options)
+        let report = check_on(copy.device(DATA), copy.device(LOG), &env.pool, &options)
             .map_err(|e| format!("check: {e}"))?;
         if report.clean() {
             Ok(())
@@ -302,7 +305,7 @@ impl Machine {
     /// What is left.
     pub fn repair(&self) -> Result<(), String> {
         let (device, log) = self.devices();
-        let report = repair_on(device, log, &self.env()?, CheckOptions::default())
+        let report = repair_on(device, log, &self.env()?, &CheckOptions::default())
             .map_err(|e| format!("repair: {e}"))?;
         if report.clean() {
             self.check()

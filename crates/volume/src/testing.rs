@@ -46,13 +46,13 @@ impl Machine {
     /// Verifies the devices, which nothing else uses any more.
     pub(crate) fn check(&self) -> Report {
         let (device, log) = (Arc::clone(&self.device), Arc::clone(&self.log));
-        check_on(device, log, &self.env.pool, CheckOptions::default()).unwrap()
+        check_on(device, log, &self.env.pool, &CheckOptions::default()).unwrap()
     }
 
     /// Verifies the devices, and repairs them.
     pub(crate) fn repair(&self) -> Report {
         let (device, log) = (Arc::clone(&self.device), Arc::clone(&self.log));
-        repair_on(device, log, &self.env, CheckOptions::default()).unwrap()
+        repair_on(device, log, &self.env, &CheckOptions::default()).unwrap()
     }
 }
 

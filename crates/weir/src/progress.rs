@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_base::{Clock, SystemClock};
+use weir_base::{BLOCK_SIZE, Clock, SystemClock};
 use weir_node::size::Size;
 
 use crate::interrupt;
@@ -45,6 +45,17 @@ impl Task {
             (read > 0).then(|| format!("{} read", Size(read)))
         };
         Task::report(what, Box::new(amount))
+    }
+
+    /// Begins to report a task that goes through blocks: the share that `blocks` gives of them, as
+    /// the blocks done and all blocks, once these are known.
+    pub fn of_blocks(
+        what: &str,
+        left: &str,
+        blocks: impl Fn() -> Option<(u64, u64)> + Send + 'static,
+    ) -> io::Result<Task> {
+        interrupt::explain(left);
+        Task::report(what, Box::new(move || blocks().map(share)))
     }
 
     fn report(what: &str, amount: Amount) -> io::Result<Task> {
@@ -114,6 +125,12 @@ fn line(what: &str, passed: Duration, amount: Option<String>) -> String {
     }
 }
 
+/// Returns the share of blocks that are done, for people.
+fn share((done, all): (u64, u64)) -> String {
+    let percent = u128::from(done) * 100 / u128::from(all.max(1));
+    format!("{percent} % of {}", Size(all * BLOCK_SIZE as u64))
+}
+
 /// Returns the bytes that this process has read from disks.
 fn bytes_read() -> Option<u64> {
     let io = std::fs::read_to_string("/proc/self/io").ok()?;
@@ -139,6 +156,8 @@ mod tests {
         assert_eq!(line(2, None), "checking d: 2 s");
         assert_eq!(line(75, None), "checking d: 1 min 15 s");
         assert_eq!(line(9, Some("3G read")), "checking d: 3G read, 9 s");
+        assert_eq!(share((262_144, 786_432)), "33 % of 3 GiB");
+        assert_eq!(share((0, 0)), "0 % of 0 B");
         assert!(bytes_read().is_some());
     }
 }

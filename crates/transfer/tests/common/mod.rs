@@ -80,7 +80,7 @@ impl Machine {
             Arc::clone(&self.device) as _,
             Arc::clone(&self.log) as _,
             &pool,
-            CheckOptions::default(),
+            &CheckOptions::default(),
         )
         .unwrap()
     }

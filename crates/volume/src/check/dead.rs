@@ -11,6 +11,7 @@ use weir_store::space::Usage;
 use weir_store::tree::{self, TreeRoot, Visitor};
 use weir_store::{BlockPtr, StoreError};
 
+use super::progress::Progress;
 use super::tree::Reader;
 use super::{Fault, Report};
 use crate::checkpoint::dead::{self, Sum, born_of};
@@ -29,13 +30,30 @@ pub(super) struct Dead {
 
 /// Walks trees to claim the blocks that they occupy, without interpreting their records.
 pub(super) struct Claims<'a> {
-    pub(super) volume: VolumeId,
-    pub(super) cache: &'a Arc<Cache>,
-    pub(super) report: &'a mut Report,
-    pub(super) total: &'a mut Usage,
+    volume: VolumeId,
+    cache: &'a Arc<Cache>,
+    report: &'a mut Report,
+    total: &'a mut Usage,
+    progress: &'a Progress,
 }
 
-impl Claims<'_> {
+impl<'a> Claims<'a> {
+    pub(super) fn new(
+        volume: VolumeId,
+        cache: &'a Arc<Cache>,
+        report: &'a mut Report,
+        total: &'a mut Usage,
+        progress: &'a Progress,
+    ) -> Claims<'a> {
+        Claims {
+            volume,
+            cache,
+            report,
+            total,
+            progress,
+        }
+    }
+
     fn fault(&mut self, what: impl Into<String>) {
         self.report.faults.push(Fault::Inode {
             volume: self.volume,
@@ -45,6 +63,7 @@ impl Claims<'_> {
     }
 
     fn claim(&mut self, run: Run) {
+        self.progress.see(run.count);
         if self.total.claim(run.addr, run.count) > 0 {
             self.report.faults.push(Fault::TwoOwners {
                 tree: self.volume,

@@ -15,6 +15,7 @@
 //! with the trees is rebuilt from them, if all of them can be read. Other faults are only reported.
 
 mod dead;
+mod progress;
 mod repair;
 mod shared;
 mod tree;
@@ -27,8 +28,9 @@ use weir_base::{BlockAddr, Generation, Ino, VolumeId};
 use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
 use weir_store::block::page_crc;
 use weir_store::cache::Cache;
+use weir_store::layout;
 use weir_store::log::Log;
-use weir_store::space::{Mismatch, Usage};
+use weir_store::space::{Mismatch, Stats, Usage};
 use weir_store::verify::Verifier;
 use weir_store::{Class, Device, FramePool, StoreError};
 
@@ -37,18 +39,25 @@ use crate::format::edit::Edit;
 use crate::format::mark::MarkId;
 
 use self::dead::Claims;
-use self::tree::{Catalog, TreeCheck};
+use self::tree::{Catalog, Pass, TreeCheck};
+
+pub use self::progress::Progress;
 
 /// Options of a check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct CheckOptions {
     /// Read every data block as well, and compare its checksum.
     pub data: bool,
+    /// The check's progress, for the caller to read.
+    pub progress: Arc<Progress>,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { data: true }
+        CheckOptions {
+            data: true,
+            progress: Arc::default(),
+        }
     }
 }
 
@@ -289,7 +298,7 @@ pub fn check_on(
     device: Arc<dyn Device>,
     log_device: Arc<dyn Device>,
     pool: &Arc<FramePool>,
-    options: CheckOptions,
+    options: &CheckOptions,
 ) -> Result<Report, StoreError> {
     let inspection = Aggregate::inspect_on(device, pool)?;
     Ok(examine(&inspection, &log_device, pool, options)?.0)
@@ -303,7 +312,7 @@ pub fn repair_on(
     device: Arc<dyn Device>,
     log_device: Arc<dyn Device>,
     env: &Env,
-    options: CheckOptions,
+    options: &CheckOptions,
 ) -> Result<Report, StoreError> {
     let inspection = Aggregate::inspect_on(Arc::clone(&device), &env.pool)?;
     let (report, usage) = examine(&inspection, &log_device, &env.pool, options)?;
@@ -326,7 +335,7 @@ pub fn repair_on(
 pub fn check(
     location: &Location,
     env: &Env,
-    options: CheckOptions,
+    options: &CheckOptions,
     repair: bool,
 ) -> Result<Report, StoreError> {
     let look = || {
@@ -355,7 +364,7 @@ fn examine(
     inspection: &Inspection,
     log_device: &Arc<dyn Device>,
     pool: &Arc<FramePool>,
-    options: CheckOptions,
+    options: &CheckOptions,
 ) -> Result<(Report, Usage), StoreError> {
     let superblock = &inspection.superblock;
     let mut report = Report {
@@ -366,6 +375,7 @@ fn examine(
     for finding in &inspection.findings {
         report.faults.push(Fault::Superblock(finding.to_string()));
     }
+    options.progress.begin(in_use(&inspection.space.stats()));
     // The log is read while there is memory: the next steps fill it with cached nodes.
     read_log(inspection, log_device, pool, &mut report);
     let mut total = Usage::new();
@@ -377,7 +387,10 @@ fn examine(
             &inspection.cache,
             &mut report,
             [&mut of_root, &mut of_tree, &mut total],
-            None,
+            Pass {
+                verifier: None,
+                progress: &options.progress,
+            },
         );
         check.walk_catalog(&superblock.root, &mut catalog);
     }
@@ -386,9 +399,12 @@ fn examine(
         true => Some(Verifier::on(Arc::clone(cache.device()))?),
         false => None,
     };
+    let pass = Pass {
+        verifier: verifier.as_ref(),
+        progress: &options.progress,
+    };
     for (id, entry) in catalog.volumes {
         examine_marks(id, &entry, catalog.last_mark, &mut report);
-        let data = verifier.as_ref();
         examine_volume(
             cache,
             id,
@@ -396,11 +412,20 @@ fn examine(
             catalog.partial,
             &mut report,
             &mut total,
-            data,
+            pass,
         );
     }
     compare(inspection, &total, &mut report)?;
     Ok((report, total))
+}
+
+/// Returns the number of blocks that are allocated to trees and data.
+fn in_use(space: &Stats) -> u64 {
+    let chunks = layout::chunks(space.total).unwrap_or_default();
+    let fixed = (0..chunks).flat_map(layout::fixed);
+    let fixed: u64 = fixed.map(|(_, count)| u64::from(count)).sum();
+    // Saturates: a damaged map counts as it was read.
+    layout::usable(space.total).saturating_sub(space.free + fixed)
 }
 
 fn examine_marks(id: VolumeId, entry: &VolumeEntry, last: MarkId, report: &mut Report) {
@@ -422,7 +447,7 @@ fn examine_volume(
     partial: bool,
     report: &mut Report,
     total: &mut Usage,
-    data: Option<&Verifier>,
+    pass: Pass<'_>,
 ) {
     let fault = |report: &mut Report, what: String| {
         report.faults.push(Fault::Inode {
@@ -450,7 +475,7 @@ fn examine_volume(
             }
             let mut of_root = Usage::new();
             let usage = [&mut of_root, &mut of_volume, &mut *total];
-            let mut check = TreeCheck::new(id, cache, report, usage, data);
+            let mut check = TreeCheck::new(id, cache, report, usage, pass);
             let used = check.walk_volume(&root, rec, snapshot.is_none(), partial);
             let counted = snapshot.map_or(rec.used, |s| s.used);
             if used.is_some_and(|used| used != counted) {
@@ -477,12 +502,7 @@ fn examine_volume(
                 None => of_live = of_root,
             }
         }
-        let mut claims = Claims {
-            volume: id,
-            cache,
-            report,
-            total,
-        };
+        let mut claims = Claims::new(id, cache, report, total, pass.progress);
         let dead = claims.read_dead(&rec.dead, weir_store::node::Key::MIN);
         let usage = [&of_snapshots, &of_live];
         claims.compare(dead, &entry.jobs, &entry.snapshots, rec.dead_blocks, usage);
@@ -492,12 +512,7 @@ fn examine_volume(
     {
         fault(report, "records of a volume that does not exist".into());
     }
-    let mut claims = Claims {
-        volume: id,
-        cache,
-        report,
-        total,
-    };
+    let mut claims = Claims::new(id, cache, report, total, pass.progress);
     for job in &entry.jobs {
         claims.job(job);
     }

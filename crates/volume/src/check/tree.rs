@@ -11,6 +11,7 @@ use weir_store::tree::{self, NodeSource, Stop, TreeRoot, Visitor};
 use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
+use super::progress::Progress;
 use super::shared::References;
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
@@ -49,6 +50,15 @@ impl NodeSource for Reader<'_> {
     }
 }
 
+/// The part that the checks of all roots share.
+#[derive(Clone, Copy)]
+pub(super) struct Pass<'a> {
+    /// Verifies data blocks; `None` if they are not read.
+    pub(super) verifier: Option<&'a Verifier>,
+    /// Counts the blocks seen.
+    pub(super) progress: &'a Progress,
+}
+
 /// The check of one root.
 pub(super) struct TreeCheck<'a> {
     tree: VolumeId,
@@ -57,6 +67,7 @@ pub(super) struct TreeCheck<'a> {
     of_root: &'a mut Usage,
     of_volume: &'a mut Usage,
     total: &'a mut Usage,
+    progress: &'a Progress,
     /// Verifies data blocks, identified by file and block; `None` if they are not read.
     sweep: Option<Sweep<'a, (Ino, u64)>>,
     /// Blocks born at or before this generation belong to the volume that this one was cloned from.
@@ -66,14 +77,13 @@ pub(super) struct TreeCheck<'a> {
 }
 
 impl<'a> TreeCheck<'a> {
-    /// Creates a check. `usage`: blocks seen in this root, in this volume's roots, and in all. Data
-    /// blocks are read if there is a verifier for them.
+    /// Creates a check. `usage`: blocks seen in this root, in this volume's roots, and in all.
     pub(super) fn new(
         tree: VolumeId,
         cache: &'a Arc<Cache>,
         report: &'a mut Report,
         usage: [&'a mut Usage; 3],
-        data: Option<&'a Verifier>,
+        pass: Pass<'a>,
     ) -> TreeCheck<'a> {
         let [of_root, of_volume, total] = usage;
         TreeCheck {
@@ -83,7 +93,8 @@ impl<'a> TreeCheck<'a> {
             of_root,
             of_volume,
             total,
-            sweep: data.map(Verifier::sweep),
+            progress: pass.progress,
+            sweep: pass.verifier.map(Verifier::sweep),
             origin_generation: Generation(0),
             references: References::default(),
         }
@@ -164,6 +175,9 @@ impl<'a> TreeCheck<'a> {
                     count: 1,
                 });
             }
+        }
+        if new {
+            self.progress.see(1);
         }
         new
     }

@@ -21,6 +21,7 @@ use weir_store::{BlockPtr, StoreError, TreeRoot};
 use crate::format::catalog::AGGREGATE_TREE;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::engine::Engine;
+use crate::overlay::volume::Volume;
 use crate::types::FsError;
 
 /// A block that is damaged or cannot be read.
@@ -49,6 +50,10 @@ impl fmt::Display for ScrubFault {
 
 /// Paces a scrub and receives its findings.
 pub trait ScrubWatch {
+    /// Learns that the scrub reads about `bytes`: contents that several snapshots share count for
+    /// each, as they are read. Tree nodes are not counted.
+    fn expects(&mut self, bytes: u64);
+
     /// Returns the number of bytes a second to read.
     fn rate(&self) -> u64;
 
@@ -83,6 +88,7 @@ impl Engine {
         let verifier = Verifier::new(self.aggregate())?;
         let mut seen = Scrubbed::default();
         let aggregate = self.aggregate();
+        watch.expects(self.contents());
         // The pin comes before the root: a root is protected by its own pin and by any older one.
         let of_aggregate = || Some((aggregate.life(), aggregate.root()));
         let mut go_on = sweep(&verifier, AGGREGATE_TREE, of_aggregate, watch, &mut seen);
@@ -114,6 +120,19 @@ impl Engine {
         }
         seen.complete = go_on.is_continue();
         Ok(seen)
+    }
+
+    /// Returns the bytes of file data that a scrub reads.
+    fn contents(&self) -> u64 {
+        let of_snapshots = |volume: &Volume| -> u64 {
+            let snapshots = volume.snapshots();
+            snapshots.iter().map(|snapshot| snapshot.referenced).sum()
+        };
+        let volumes = self.volumes();
+        volumes
+            .iter()
+            .map(|volume| volume.used() + of_snapshots(volume))
+            .sum()
     }
 }
 

@@ -39,8 +39,11 @@ pub fn run(args: &Check) -> Result<()> {
         true => "run it again; a repair that was cut short loses nothing",
         false => "nothing was changed",
     };
-    let task = Task::reading(&format!("checking {}", args.data.display()), left)?;
-    let report = check(&location, &env, CheckOptions::default(), args.repair)?;
+    let options = CheckOptions::default();
+    let progress = Arc::clone(&options.progress);
+    let what = format!("checking {}", args.data.display());
+    let task = Task::of_blocks(&what, left, move || progress.blocks())?;
+    let report = check(&location, &env, &options, args.repair)?;
     drop(task);
     if !args.output.json {
         writeln!(std::io::stdout(), "{report}")?;
