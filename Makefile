@@ -69,7 +69,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad api alerts docs ontap browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad api alerts ontap docs browser lab unit
 
 deps:
 	bash .ci/deps
@@ -136,7 +136,7 @@ alerts:
 	$(CARGO) build $(PROGRAMS) --locked
 	.ci/prometheus
 
-# What README.md and docs/ say to type, typed. After `api`, which installs Google's Python library.
+# What README.md and docs/ say to type, typed. After `api` and `ontap`, which install Google's and NetApp's libraries and Ansible.
 docs:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/docs/run

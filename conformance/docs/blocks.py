@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What a line of commands begins with. A block of which each line does is a list of commands.
 PROGRAMS = ("weir", "make", "smbclient", "gcloud", "export", "curl", "sudo", "nfs-ls", "nfs-cp", "nfs-cat", "openssl", "kill", "cp",
-            "rsync", "terraform", "ansible-playbook", "pip", "python3")
+            "rsync", "terraform", "ansible-playbook", "promtool", "pip", "python3")
 
 
 def documents():

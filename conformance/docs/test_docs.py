@@ -13,9 +13,11 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
+import terraform
 from blocks import ROOT, blocks, documents, inline, words
 from weirtest import WEIR, Server
 
@@ -89,12 +91,35 @@ REPLACED = [
     ("docs/operating/bench.md", r"^(?!weir bench log)(.*)$", r"\1 --dry-run"),
     ("docs/operating/replication.md", r"(create far .*)SHA256", r"\g<1>" + "fa" * 32),
     ("docs/operating/replication.md", r"(create near .*)SHA256", r"\g<1>" + "ea" * 32),
+    # The provider is one that was built here, which needs no `init`.
+    ("docs/start/terraform.md", r"^terraform init$", "true"),
+    ("*", r"\bWEIR_PORT=8049", "WEIR_PORT={port}"),
     ("*", r"(?<=nfsport=)2049|(?<=mountport=)2049", "{nfs_port}"),
     ("*", r"http://127\.0\.0\.1:8049", "{url}"),
 ]
 
 # Nodes that pair listen for peers.
 ALWAYS = {"docs/operating/replication.md": ("--replication", "127.0.0.1:0")}
+
+
+def ontap_venv():
+    """The folder with NetApp's Python client and Ansible, if conformance/ontap/run has made one."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    found = sorted(target.glob("ontap-venv-*/ansible"))
+    return str(found[-1].parent.resolve()) if found else ""
+
+
+# Where programs are looked for: .ci/prometheus puts Debian's below target/.
+PROMETHEUS = f"{pathlib.Path(os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')).resolve()}/prometheus/usr/bin:{os.environ['PATH']}"
+
+# Programs that are not everywhere, and why their lines are not run here; where they are, they are run.
+LACKING = {
+    "gcloud": "" if shutil.which("gcloud") else "gcloud is not installed here",
+    "terraform": terraform.missing("google"),
+    "ansible-playbook": "" if ontap_venv() else "conformance/ontap/run has not installed Ansible here",
+    "python3": "" if ontap_venv() else "conformance/ontap/run has not installed NetApp's client here",
+    "promtool": "" if shutil.which("promtool", path=PROMETHEUS) else "promtool is not installed here, nor has .ci/prometheus put it below target/",
+}
 
 # Exit codes that are no failure besides 0.
 EXITS = {"weir doctor": (0, 1)}
@@ -141,6 +166,7 @@ class Place:
                 text = re.sub(pattern, to, text)
         values = {
             "url": self.env.get("WEIR_SERVER", ""),
+            "port": str(self.server.port) if self.server else "",
             "nfs": self.nfs,
             "nfs_port": self.nfs.rsplit(":", 1)[1],
             "folder": self.folder,
@@ -154,8 +180,8 @@ class Place:
         """What a command prints. It is a shell's, but for servers, which are this test's own."""
         if text.startswith("export "):
             for word in words(self.replaced(text))[1:]:
-                name, _, value = word.partition("=")
-                self.env[name] = value
+                name = word.partition("=")[0]
+                self.env[name] = self.shell(f'{self.replaced(text)} && printf %s "${name}"', stderr=subprocess.DEVNULL)
             return ""
         said = ""
         for part in re.split(r"; (?=weir serve|weir check)", text):
@@ -181,9 +207,9 @@ class Place:
         self.serve(*given, data=data)
         return self.server.output()
 
-    def shell(self, text):
+    def shell(self, text, stderr=subprocess.STDOUT):
         done = subprocess.run(["bash", "-c", text], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+                              stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120)
         allowed = next((codes for start, codes in EXITS.items() if text.startswith(start)), (0,))
         self.case.assertIn(done.returncode, allowed, f"{text}\n{done.stdout}")
         return done.stdout
@@ -206,6 +232,9 @@ class Docs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.used = set()
+        for program, why in LACKING.items():
+            if why:
+                print(f"docs: lines of {program} are not run: {why}", file=sys.stderr)
 
     def not_run(self, document, text):
         """Whether something is listed as not run."""
@@ -244,7 +273,7 @@ class Docs(unittest.TestCase):
 
     def commands(self, place, block):
         for command in block.commands:
-            if self.not_run(block.document, command.text):
+            if self.not_run(block.document, command.text) or LACKING.get(command.text.split()[0]):
                 continue
             try:
                 said = place.run(command.text)
@@ -343,12 +372,33 @@ def relationship(place):
     pathlib.Path(place.folder, "lines.txt").write_text("# a comment\n\n::> version\nsnapmirror show\n")
 
 
+def of_ontap(place):
+    """Ansible with its collection and NetApp's Python client, where conformance/ontap/run has put them."""
+    venv = ontap_venv()
+    if venv:
+        place.env["PATH"] = f"{venv}/bin:{place.env['PATH']}"
+        place.env["ANSIBLE_COLLECTIONS_PATH"] = f"{venv}/collections"
+        place.env["ANSIBLE_PYTHON_INTERPRETER"] = f"{venv}/bin/python"
+
+
+def prometheus(place):
+    """promtool, where .ci/prometheus has put it."""
+    place.env["PATH"] = f"{place.env['PATH']}:{PROMETHEUS}"
+
+
+def terraform_provider(place):
+    """Terraform takes the provider from the folder TERRAFORM_PROVIDERS."""
+    path = pathlib.Path(place.folder, "terraformrc")
+    path.write_text(f'provider_installation {{\n  dev_overrides {{ "hashicorp/google" = "{terraform.PROVIDERS}" }}\n  direct {{}}\n}}\n')
+    place.env.update(TF_CLI_CONFIG_FILE=str(path), CHECKPOINT_DISABLE="1", TF_IN_AUTOMATION="1")
+
+
 def pool(place):
     """A pool for the volumes."""
     place.shell("weir storage-pools create p --capacity=2TiB --service-level=premium")
 
 
-PREPARED = {"README.md": big_file, "docs/reference/ontap.md": relationship, "docs/reference/cli.md": pool}
+PREPARED = {"docs/start/prometheus.md": prometheus, "docs/start/ansible.md": of_ontap, "docs/start/ontap.md": of_ontap, "docs/start/terraform.md": terraform_provider, "README.md": big_file, "docs/reference/ontap.md": relationship, "docs/reference/cli.md": pool}
 
 
 # --- blocks that are no commands
@@ -395,7 +445,21 @@ def python_client(place, block):
     place.case.assertEqual(place.shell(f"{found[-1]} {path}").split()[-1], "1", str(block))
 
 
+def file(name, change=lambda text: text):
+    """The block is a file of that name, which the commands below it read."""
+    return lambda place, block: pathlib.Path(place.folder, name).write_text(change(place.replaced(block.text)))
+
+
+def with_rules(text):
+    """The alert rules are this checkout's, where the packages are not installed."""
+    return text.replace("/usr/share/weir/alerts", str(ROOT / "packaging/prometheus"))
+
+
 CHECKED = {
+    ("docs/start/terraform.md", 'provider "google" {'): file("main.tf"),
+    ("docs/start/ansible.md", "- hosts: localhost"): file("volume.yml"),
+    ("docs/start/prometheus.md", "scrape_configs:"): file("prometheus.yml", with_rules),
+    ("docs/start/ontap.md", "import os"): file("volumes.py"),
     ("README.md", "listening on 127.0.0.1:2049"): announcement,
     ("docs/operating/qos.md", (ROOT / "crates/cli/src/top/captured/screen-120x24.txt").read_text().split("\n")[0]): screen,
     ("docs/operating/provisioning.md", "[[pool-level]]"): levels,
@@ -403,6 +467,3 @@ CHECKED = {
     ("docs/reference/api.md", "from google.cloud import netapp_v1"): python_client,
 }
 
-# gcloud is not everywhere; where it is, its lines are run.
-if not shutil.which("gcloud"):
-    NOT_RUN[("docs/reference/api.md", "gcloud netapp volumes list --location=local")] = "gcloud is not installed here"
