@@ -26,7 +26,11 @@ class Nfs:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         # Each call has a number of its own: a server does not repeat a call that it has done.
         self.xid = 0
-        self.root = self.handle(self.call(MOUNT, 1, opaque(export.encode())))
+        try:
+            self.root = self.handle(self.call(MOUNT, 1, opaque(export.encode())))
+        except OSError:
+            self.close()
+            raise
 
     @staticmethod
     def handle(result):

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
+import nfs3
 from weirtest import PLACE, Case
 
 POOLS, VOLUMES, INSTANCES = (f"{PLACE}/{c}" for c in ("storagePools", "volumes", "instances"))
@@ -45,6 +46,25 @@ class Tools(Case):
 
     def lists(self, share, host="127.0.0.1"):
         return self.run_tool("nfs-ls", self.url(share + "/", host)).returncode == 0
+
+
+class Counted(Case):
+    """What fails over NFS is in the metrics."""
+
+    def test_a_failure_has_its_operation_and_status(self):
+        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1])
+        nfs = nfs3.Nfs(port, "/vol1")
+        self.addCleanup(nfs.close)
+        for _ in range(3):
+            with self.assertRaises(OSError):
+                nfs.lookup(b"missing")
+        with self.assertRaises(OSError):
+            nfs3.Nfs(port, "/nothing")
+        page = self.server.ask("GET", "/metrics")[1]
+        found = re.findall(r"^weir_operation_errors_total\{(.*)\} (\d+)$", page, re.M)
+        self.assertEqual(found, [
+            ('protocol="nfsv3",operation="LOOKUP",status="NOENT"', "3"),
+            ('protocol="mountv3",operation="MNT",status="NOENT"', "1")])
 
 
 class Served(Tools):

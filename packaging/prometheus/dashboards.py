@@ -33,6 +33,9 @@ DASHBOARDS = {
             (rate("weir_operation_bytes_total", "instance", f"{SELECT},{WRITE}"), "written {{instance}}")]),
         ("Operations", "ops", [(rate(OPERATIONS + "_count", "protocol", SELECT), "{{protocol}}")]),
         ("Latency of 99 of 100", "s", [(latency(0.99, "", SELECT), "p99"), (latency(0.5, "", SELECT), "p50")]),
+        ("Operations that fail, by status", "ops", [
+            (f"topk(10, {rate('weir_operation_errors_total', 'protocol, status', SELECT)})",
+             "{{protocol}} {{status}}")]),
         ("Part of the time held, by volume", "percentunit", [
             (f"topk(10, max by (volume, level, limit) (rate(weir_limit_bound_seconds_total{{{SELECT}}}[$__rate_interval])))",
              "{{volume}}: {{level}} {{limit}}")], True),
@@ -102,6 +105,9 @@ DASHBOARDS = {
              f"sum by (instance) (rate(weir_cache_lookups_total{{{SELECT}}}[$__rate_interval]))", "{{instance}}")]),
         ("Time that requests waited a second, by what for", "s", [
             (rate("weir_operation_wait_seconds_total", "wait", SELECT), "{{wait}}")]),
+        ("Operations that fail", "ops", [
+            (f"topk(20, {rate('weir_operation_errors_total', 'protocol, operation, status', SELECT)})",
+             "{{protocol}} {{operation}}: {{status}}")]),
         ("Connections", "short", [(f"weir_connections{{{SELECT}}}", "{{protocol}}")]),
         ("Requests of the API", "reqps", [(rate("weir_http_requests_total", "code", SELECT), "{{code}}")]),
         ("Until a certificate ends", "s", [

@@ -19,6 +19,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "conformance", "api"))
+import nfs3  # noqa: E402
 import weirtest  # noqa: E402
 
 FOLDER = os.environ.get("PROMETHEUS")
@@ -79,6 +80,8 @@ class Scraped(unittest.TestCase):
         cls.addClassCleanup(cls.prometheus.wait)
         cls.addClassCleanup(cls.prometheus.terminate)
         port = re.search(r"listening on 127\.0\.0\.1:(\d+)", cls.server.output())[1]
+        cls.nfs = nfs3.Nfs(int(port), "/mq")
+        cls.addClassCleanup(cls.nfs.close)
         cls.bench = subprocess.Popen(
             [weirtest.WEIR, "bench", "nfs3", "mix", "--server", f"127.0.0.1:{port}", "--export", "/mq", "--size", "16M",
              "--duration", "90"],
@@ -98,6 +101,9 @@ class Scraped(unittest.TestCase):
         missing.append(("waits", 'sum(weir_operation_wait_seconds_total{wait="log",volume=~".*/mq"}) > 0'))
         while missing and time.monotonic() < deadline:
             time.sleep(2)
+            # An operation that fails.
+            with self.assertRaises(OSError):
+                self.nfs.lookup(b"missing")
             try:
                 missing = [(panel, query) for panel, query in missing if not self.query(query)]
             except (OSError, ValueError):

@@ -219,6 +219,12 @@ impl Op<'_> {
     }
 }
 
+/// Returns the status that a call failed with, from the beginning of its results. Only MNT has one.
+pub(crate) fn failed_with(procedure: u32, results: &[u8]) -> Option<u32> {
+    let status = results.first_chunk().map(|b| u32::from_be_bytes(*b));
+    status.filter(|status| procedure == 1 && *status != stat::OK)
+}
+
 /// What a call is answered with when the volume cannot do what it stopped for.
 pub(crate) fn failure(procedure: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
     if procedure != 1 {

@@ -24,7 +24,7 @@ use crate::rpc::outgoing::{Outbox, Outgoing};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Reader;
 use crate::rpc::{self, operation};
-use crate::v3::{self, procedure};
+use crate::v3::{self, procedure, status::Status};
 use crate::v4::{self, ConnInfo, Nfs4};
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -172,7 +172,7 @@ impl Request for Suspended {
             Resumed::NotRecalled => self.may_wait.recalls = false,
             Resumed::NotNamed => self.may_wait.names = false,
             Resumed::Failed(_) if self.recording => self.may_wait.records = false,
-            Resumed::Failed(error) => return Ok(failed(&call, error)),
+            Resumed::Failed(error) => return Ok(self.service.failed(&self.conn, &call, error)),
             Resumed::Cancelled(never) => match never {},
         }
         let service = &self.service;
@@ -552,7 +552,7 @@ impl Service {
         Outcome::suspended(
             suspend,
             |suspend| Box::pin(resume(suspended, suspend, held)),
-            || nfs_failure(call, Error::Delay),
+            || self.nfs_failure(conn, call, Error::Delay),
         )
     }
 
@@ -585,7 +585,7 @@ impl Service {
             (NFS_PROGRAM, 4, v4::COMPOUND) => match self.nfs4.long(conn, call.args) {
                 Some(Ok(handle)) => Some(handle),
                 Some(Err(why)) => {
-                    return Begin::Refuse(Nfs4::refused(&call, why), None);
+                    return Begin::Refuse(self.nfs4.refused(conn, &call, why), None);
                 }
                 None => None,
             },
@@ -609,7 +609,7 @@ impl Service {
         let volume = match self.vfs.admit(&table, handle, &session) {
             Ok(admitted) => admitted.volume(),
             Err(Stop::Suspended(_)) if is_nfs4(&call) => {
-                return Begin::Refuse(Nfs4::delayed(&call), None);
+                return Begin::Refuse(self.nfs4.delayed(conn, &call), None);
             }
             Err(Stop::Failed(error)) if is_nfs4(&call) => {
                 let nfs4 = &self.nfs4;
@@ -622,7 +622,7 @@ impl Service {
                     Stop::Failed(error) => error,
                     Stop::Suspended(_) => Error::Delay,
                 };
-                return Begin::Refuse(nfs_failure(&call, error), None);
+                return Begin::Refuse(self.nfs_failure(conn, &call, error), None);
             }
         };
         if bytes < LARGE_WRITE {
@@ -649,6 +649,41 @@ impl Service {
             })
         });
         ReplyBuf::whole(head, Some(Failure::of(call.procedure)))
+    }
+
+    /// Counts a call that failed with this status of its protocol.
+    fn count_failure(&self, conn: &ConnInfo, call: &Call<'_>, status: u32) {
+        let operation = operation::number(call.program, call.procedure);
+        self.vfs.count_failure(conn.id, operation, status);
+    }
+
+    /// Returns the reply to a call of NFS that failed before it came to any object, and counts it.
+    fn nfs_failure(&self, conn: &ConnInfo, call: &Call<'_>, error: Error) -> ReplyBuf {
+        self.count_failure(conn, call, Status::of(call.procedure, error) as u32);
+        let mut head = ReplyBuf::start(64);
+        rpc::put_accepted(&mut head, call.xid);
+        procedure::put_failure(&mut head, call.procedure, error);
+        ReplyBuf::whole(head, None)
+    }
+
+    /// Returns the outcome of a call whose volume could not do what it was suspended for.
+    fn failed(&self, conn: &ConnInfo, call: &Call<'_>, error: Error) -> Outcome {
+        let mut head = ReplyBuf::start(64);
+        rpc::put_accepted(&mut head, call.xid);
+        match call.program {
+            NFS_PROGRAM => return Outcome::Reply(self.nfs_failure(conn, call, error), None),
+            MOUNT_PROGRAM => {
+                if let Err(why) = mount3::failure(call.procedure, &mut head) {
+                    return refuse(call.xid, why);
+                }
+            }
+            _ => return refuse(call.xid, Refusal::SystemErr),
+        }
+        let reply = ReplyBuf::whole(head, None);
+        if let Some(status) = mount3::failed_with(call.procedure, reply.results()) {
+            self.count_failure(conn, call, status);
+        }
+        Outcome::Reply(reply, None)
     }
 
     /// Runs a call once from its start.
@@ -710,11 +745,14 @@ impl Service {
         }
         let (lsn, done) = match outcome {
             Ok(lsn) => (lsn, true),
-            Err(Stop::Failed(_)) => (None, false),
+            Err(Stop::Failed(status)) => {
+                self.count_failure(conn, call, status as u32);
+                (None, false)
+            }
             Err(Stop::Suspended(Suspend::NameService(wait)))
                 if !(wait.coming && may_wait.names) =>
             {
-                return Ok(nfs_failure(call, Error::Delay).into());
+                return Ok(self.nfs_failure(conn, call, Error::Delay).into());
             }
             Err(Stop::Suspended(suspend)) => return Err(suspend.into()),
         };
@@ -751,7 +789,11 @@ impl Service {
         let outcome = op.run(&args);
         let (unknown, volume) = (op.unknown, op.volume);
         let done = volume.and_then(|id| counted(cx, id, call));
-        ended(outcome, unknown, (head, done), may_wait)
+        let answer = ended(outcome, unknown, (head, done), may_wait)?;
+        if let Some(status) = mount3::failed_with(call.procedure, answer.reply.results()) {
+            self.count_failure(conn, call, status);
+        }
+        Ok(answer)
     }
 
     fn nlm(
@@ -826,14 +868,6 @@ fn counted(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
     })
 }
 
-/// The reply to a call of NFS that failed before it came to any object.
-fn nfs_failure(call: &Call<'_>, error: Error) -> ReplyBuf {
-    let mut head = ReplyBuf::start(64);
-    rpc::put_accepted(&mut head, call.xid);
-    procedure::put_failure(&mut head, call.procedure, error);
-    ReplyBuf::whole(head, None)
-}
-
 fn finish(ticket: Option<Ticket>, answer: Answer) -> Outcome {
     let Answer { reply, lsn, done } = answer;
     if let (Some(ticket), true, Some(bytes)) = (ticket, done, reply.head()) {
@@ -855,20 +889,4 @@ fn kept<'a>(record: &'a [u8], call: &Call<'_>, cx: &OpContext) -> &'a [u8] {
 /// Whether it is a WRITE, whose data the engine may have while the call waits.
 fn takes_data(call: &Call<'_>) -> bool {
     nfs3(call) == Some(procedure::WRITE)
-}
-
-/// A call whose volume could not do what it was suspended for.
-fn failed(call: &Call<'_>, error: Error) -> Outcome {
-    let mut head = ReplyBuf::start(64);
-    rpc::put_accepted(&mut head, call.xid);
-    match call.program {
-        NFS_PROGRAM => return Outcome::Reply(nfs_failure(call, error), None),
-        MOUNT_PROGRAM => {
-            if let Err(why) = mount3::failure(call.procedure, &mut head) {
-                return refuse(call.xid, why);
-            }
-        }
-        _ => return refuse(call.xid, Refusal::SystemErr),
-    }
-    Outcome::Reply(ReplyBuf::whole(head, None), None)
 }

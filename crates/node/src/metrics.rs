@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
 //! | `weir_operation_bytes_total` | the same | data moved |
+//! | `weir_operation_errors_total` | protocol, operation, status | operations that failed |
 //! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
 //! | `weir_client_bytes_total` | client | data moved, likewise |
 //! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used in the last second, left |
@@ -50,7 +51,10 @@ use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::stats::{BUCKETS, Cause, FIRST_BUCKET, OTHERS, Stats, Tally, UNATTRIBUTED, Waited};
+use weir_vfs::stats::{
+    BUCKETS, Cause, FIRST_BUCKET, Failures, OTHER_STATUS, OTHERS, Stats, Tally, UNATTRIBUTED,
+    Waited,
+};
 use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
 
@@ -212,6 +216,8 @@ impl Metrics {
         });
         let mut page = Pieces::default();
         scrape.operations(&mut page);
+        let failures = self.stats.failures();
+        page.then(move |page| errors(page, &failures));
         self.clients(&mut page);
         scrape.limits(&mut page);
         scrape.throttled(&mut page);
@@ -714,6 +720,30 @@ fn pool_name(pools: &[PoolStatus], id: u64) -> &str {
 /// The protocol and the name of an operation by its number.
 pub fn operation_name(number: u8) -> Option<(&'static str, &'static str)> {
     operation::name(number).or_else(|| weir_smb::operation::name(number))
+}
+
+/// Adds the operations that failed.
+fn errors(page: &mut Page, failures: &Failures) {
+    let family = "weir_operation_errors_total";
+    page.family(family, "counter", "Operations that failed, by status.");
+    for ((number, status), count) in failures {
+        let (protocol, operation) = operation_name(*number).unwrap_or(("other", "other"));
+        let name = match (protocol, *status) {
+            (_, OTHER_STATUS) => Some("other"),
+            ("nfsv4", status) => weir_nfs::v4::status::Status::name(status),
+            ("smb", status) => weir_smb::status::Status::name(status),
+            // MOUNT's statuses are a part of NFSv3's.
+            (_, status) => weir_nfs::v3::status::Status::name(status),
+        };
+        let number = name.is_none().then(|| status.to_string());
+        let status = name.or(number.as_deref()).unwrap_or_default();
+        let labels = [
+            ("protocol", protocol),
+            ("operation", operation),
+            ("status", status),
+        ];
+        page.sample(family, &labels, *count);
+    }
 }
 
 fn client_name(ip: std::net::IpAddr) -> String {

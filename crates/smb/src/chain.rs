@@ -6,6 +6,7 @@
 //! ([`Step`]).
 
 use crate::conn::connection::Connection;
+use crate::conn::operation;
 use crate::conn::reply::{self, Part, Reply};
 use crate::conn::server::Service;
 use crate::context::run::{Begun, Chain, CommandResult, Failure, Hash, Run};
@@ -159,9 +160,7 @@ impl Service {
             if let Some(id) = async_id {
                 reply::put_async(&mut chain.out[at..], id);
             }
-            if begun.refused.is_none() {
-                chain.count(header.command, async_id.is_some());
-            }
+            self.count(chain, &begun, status, async_id.is_some());
             let depends = chain.depends.take();
             chain.lsn = chain.lsn.max(depends);
             chain.parts.push(Part {
@@ -189,6 +188,18 @@ impl Service {
             chain.at += header.next as usize;
             chain.step = Step::Nothing;
             chain.cx = OpContext::new(chain.now, chain.flow, chain.arrived);
+        }
+    }
+
+    /// Counts a request that has been answered, and that it failed. `waited`: after an interim response.
+    fn count(&self, chain: &mut Chain, begun: &Begun, status: Status, waited: bool) {
+        let command = begun.header.command;
+        if status.is_error() {
+            let operation = operation::number(command);
+            self.vfs.count_failure(chain.flow, operation, status.0);
+        }
+        if begun.refused.is_none() {
+            chain.count(command, waited);
         }
     }
 

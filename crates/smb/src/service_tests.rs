@@ -25,6 +25,7 @@ use weir_conn::Arrival;
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::grace::Records;
+use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{Export, ExportTable, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 use weir_volume::{Engine, EngineOptions};
@@ -126,7 +127,8 @@ fn booted(
     }
     let unlimited = Throttle::new(clock.clone(), 1, CreditLimits::of_budget(0));
     let key = HandleKey::new([9; 16], [0; 16]);
-    let vfs = Vfs::with_throttle(key, unlimited, Budget::new(claims));
+    let stats = Arc::new(Stats::new(1));
+    let vfs = Vfs::counting(key, unlimited, Budget::new(claims), Some(stats));
     let service = Service::new(Config {
         vfs: Arc::clone(&vfs),
         clock: clock.clone(),
@@ -713,6 +715,19 @@ fn what_depends_on_a_failure_fails_likewise() {
     );
     let all = c.ask(false, &[create("no\\such", ALL, SHARE, OPEN_IF, 0)]);
     assert_eq!(statuses(&all), [Status::OBJECT_PATH_NOT_FOUND]);
+    // Each counts, and that a logon goes on is no failure.
+    let failures = world.vfs.stats.as_ref().unwrap().failures().into_iter();
+    let failures = failures.map(|((number, status), count)| {
+        let (_, name) = crate::operation::name(number).unwrap();
+        format!("{name} {} {count}", Status::name(status).unwrap())
+    });
+    let expected = [
+        "CREATE OBJECT_NAME_NOT_FOUND 2",
+        "CREATE OBJECT_PATH_NOT_FOUND 1",
+        "CLOSE OBJECT_NAME_NOT_FOUND 1",
+        "READ OBJECT_NAME_NOT_FOUND 1",
+    ];
+    assert_eq!(failures.collect::<Vec<_>>(), expected);
 }
 
 #[test]

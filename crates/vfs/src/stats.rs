@@ -7,13 +7,18 @@
 //! to the moment its reply may leave. It contains whatever the call waited for in between (limits,
 //! the device, the log).
 //!
+//! Failures are counted when they happen, by operation and status, with one more lock of the same
+//! kind each; their table has its memory from the start.
+//!
 //! Memory is bounded: operations that a volume never sees have no counters. Clients beyond a
 //! thousand share theirs, so clients take less than half a mebibyte an event loop.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
-use weir_base::limits::net::{MAX_COUNTED_CLIENTS, MAX_COUNTED_VOLUME_CLIENTS};
+use weir_base::limits::net::{
+    MAX_COUNTED_CLIENTS, MAX_COUNTED_FAILURES, MAX_COUNTED_VOLUME_CLIENTS,
+};
 use weir_base::{VolumeId, invariant};
 
 /// Operations that are counted separately, of all protocols.
@@ -58,6 +63,12 @@ pub type Waited = [u64; Cause::ALL.len()];
 
 /// Volume of waits that cannot be attributed: no volume has this number.
 pub const UNATTRIBUTED: VolumeId = VolumeId(0);
+
+/// Status under which an operation's failures beyond [`MAX_COUNTED_FAILURES`] are counted.
+pub const OTHER_STATUS: u32 = u32::MAX;
+
+/// Numbers of failures, by operation and by the protocol's number of the status.
+pub type Failures = BTreeMap<(u8, u32), u64>;
 
 /// An operation that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,11 +321,22 @@ impl Clients {
     }
 }
 
-#[derive(Default)]
 struct Lane {
     volumes: Volumes,
     clients: Clients,
     pairs: VolumeClients,
+    failures: HashMap<(u8, u32), u64>,
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        Lane {
+            volumes: Volumes::default(),
+            clients: Clients::default(),
+            pairs: VolumeClients::default(),
+            failures: HashMap::with_capacity(MAX_COUNTED_FAILURES + OPERATIONS),
+        }
+    }
 }
 
 /// The counters of all event loops.
@@ -358,6 +380,7 @@ impl Stats {
             volumes,
             clients,
             pairs,
+            ..
         } = &mut *lane;
         let address = client.to_canonical();
         let client = clients.cell(address);
@@ -394,6 +417,38 @@ impl Stats {
     /// Counts a wait of one request.
     pub fn wait(&self, lane: u64, volume: VolumeId, cause: Cause, nanos: u64) {
         self.wait_all(lane, cause, std::iter::once((volume, nanos)));
+    }
+
+    /// Counts an operation that failed; `lane` as in [`Stats::record`], `status` by its number in
+    /// the operation's protocol.
+    pub fn fail(&self, lane: u64, operation: u8, status: u32) {
+        if usize::from(operation) >= OPERATIONS {
+            return;
+        }
+        let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
+        // There is a lane at each number below their count.
+        if let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) {
+            let failures = &mut lane.failures;
+            let wanted = (operation, status);
+            let known = failures.len() < MAX_COUNTED_FAILURES || failures.contains_key(&wanted);
+            let counted = if known {
+                wanted
+            } else {
+                (operation, OTHER_STATUS)
+            };
+            *failures.entry(counted).or_default() += 1;
+        }
+    }
+
+    /// Returns the numbers of failures over all event loops.
+    pub fn failures(&self) -> Failures {
+        let mut sums = Failures::new();
+        for lane in &self.lanes {
+            for (key, count) in &lane.lock().failures {
+                *sums.entry(*key).or_default() += count;
+            }
+        }
+        sums
     }
 
     /// Returns the nanoseconds that requests have waited, by volume, over all event loops.
@@ -638,6 +693,31 @@ mod tests {
         assert_eq!(waits[&VolumeId(8)], [8, 0, 0]);
         stats.retain(|id| id == VolumeId(8));
         assert_eq!(stats.waits().len(), 1);
+    }
+
+    #[test]
+    fn failures_are_summed_in_a_table_that_does_not_grow() {
+        let stats = Stats::new(2);
+        stats.fail(0, 3, 2);
+        stats.fail(1, 3, 2);
+        stats.fail(2, 3, 70);
+        stats.fail(0, OPERATIONS as u8, 70);
+        let known = [((3, 2), 2), ((3, 70), 1)];
+        assert_eq!(stats.failures(), Failures::from(known));
+        let room = stats.lanes[0].lock().failures.capacity();
+        for operation in 0..OPERATIONS as u8 {
+            for status in 100..200 {
+                stats.fail(0, operation, status);
+            }
+        }
+        stats.fail(0, 3, 2);
+        assert_eq!(stats.lanes[0].lock().failures.capacity(), room);
+        let all = stats.failures();
+        assert!(all.len() <= MAX_COUNTED_FAILURES + OPERATIONS);
+        assert_eq!(all.values().sum::<u64>(), 100 * OPERATIONS as u64 + 4);
+        assert_eq!(all[&(3, 2)], 3);
+        let last = OPERATIONS as u8 - 1;
+        assert_eq!(all[&(last, OTHER_STATUS)], 100);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Vfs {
     pub names: Names,
     /// Limits on throughput, of all pools.
     pub throttle: Arc<Throttle>,
-    /// Counters of waits; `None` where nobody reads them.
+    /// Counters of waits and failures; `None` where nobody reads them.
     pub stats: Option<Arc<Stats>>,
 }
 
@@ -56,7 +56,8 @@ impl Vfs {
         Vfs::counting(key, throttle, claims, None)
     }
 
-    /// Returns a waist like [`Vfs::with_throttle`] whose requests count their waits in `stats`.
+    /// Returns a waist like [`Vfs::with_throttle`] whose requests count their waits and failures in
+    /// `stats`.
     pub fn counting(
         key: HandleKey,
         throttle: Arc<Throttle>,
@@ -73,6 +74,15 @@ impl Vfs {
             throttle,
             stats,
         })
+    }
+
+    /// Counts an operation that failed, if it is one that is counted: by its number among all
+    /// protocols' operations and by its protocol's number of the status. `flow` is the connection's
+    /// number.
+    pub fn count_failure(&self, flow: u64, operation: Option<u8>, status: u32) {
+        if let (Some(stats), Some(operation)) = (&self.stats, operation) {
+            stats.fail(flow, operation, status);
+        }
     }
 
     /// Arranges that claims in the engine's volumes end with what they were made of.

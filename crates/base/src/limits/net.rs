@@ -219,6 +219,10 @@ pub const MAX_COUNTED_CLIENTS: usize = 1000;
 /// of a volume share one entry.
 pub const MAX_COUNTED_VOLUME_CLIENTS: usize = 2000;
 
+/// Pairs of an operation and the status it failed with that one event loop counts individually.
+/// Beyond it, the failures of an operation share one entry.
+pub const MAX_COUNTED_FAILURES: usize = 400;
+
 /// Clients of a volume that are limited individually. The tree must not grow with each address that
 /// sends requests, so further clients share one node, like one client.
 pub const MAX_LIMITED_CLIENTS: usize = 4096;

@@ -2,6 +2,30 @@
 
 use crate::rpc::message::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM};
 
+/// Declares the statuses of a protocol, by number and with their names in its documents.
+macro_rules! statuses {
+    ($(#[$doc:meta])* $($name:ident = $number:literal, $text:literal;)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        #[allow(missing_docs)] // The names are the protocol's.
+        pub enum Status {
+            $($name = $number,)*
+        }
+
+        impl Status {
+            /// Returns the name of a status by its number, as metrics call it.
+            pub fn name(number: u32) -> Option<&'static str> {
+                match number {
+                    $($number => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(crate) use statuses;
+
 /// A protocol: its program, what metrics call it, and its procedures' names by number.
 type Named = (u32, &'static str, &'static [&'static str]);
 

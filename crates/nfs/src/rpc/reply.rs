@@ -143,6 +143,13 @@ impl ReplyBuf {
         (head, self.payload.as_deref())
     }
 
+    /// The results of an accepted call, up to data that follow by reference.
+    pub(crate) fn results(&self) -> &[u8] {
+        self.head
+            .get(MARK_BYTES + ACCEPTED_BYTES..)
+            .unwrap_or_default()
+    }
+
     /// Says what the reply counts as.
     pub(crate) fn count_as(&mut self, done: Done) {
         self.done = Some(done);

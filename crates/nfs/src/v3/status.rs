@@ -1,37 +1,35 @@
 //! `nfsstat3` (RFC 1813 §2.6).
 
+use crate::rpc::operation::statuses;
 use weir_vfs::{BadName, Error};
 
-/// Status of an NFSv3 call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-#[allow(missing_docs)] // The names are the protocol's.
-pub enum Status {
-    Ok = 0,
-    Perm = 1,
-    NoEnt = 2,
-    Io = 5,
-    Acces = 13,
-    Exist = 17,
-    XDev = 18,
-    NotDir = 20,
-    IsDir = 21,
-    Inval = 22,
-    FBig = 27,
-    NoSpc = 28,
-    RoFs = 30,
-    MLink = 31,
-    NameTooLong = 63,
-    NotEmpty = 66,
-    DQuot = 69,
-    Stale = 70,
-    BadHandle = 10001,
-    NotSync = 10002,
-    BadCookie = 10003,
-    NotSupp = 10004,
-    TooSmall = 10005,
-    BadType = 10007,
-    Jukebox = 10008,
+statuses! {
+    /// Status of an NFSv3 call.
+    Ok = 0, "OK";
+    Perm = 1, "PERM";
+    NoEnt = 2, "NOENT";
+    Io = 5, "IO";
+    Acces = 13, "ACCES";
+    Exist = 17, "EXIST";
+    XDev = 18, "XDEV";
+    NotDir = 20, "NOTDIR";
+    IsDir = 21, "ISDIR";
+    Inval = 22, "INVAL";
+    FBig = 27, "FBIG";
+    NoSpc = 28, "NOSPC";
+    RoFs = 30, "ROFS";
+    MLink = 31, "MLINK";
+    NameTooLong = 63, "NAMETOOLONG";
+    NotEmpty = 66, "NOTEMPTY";
+    DQuot = 69, "DQUOT";
+    Stale = 70, "STALE";
+    BadHandle = 10001, "BADHANDLE";
+    NotSync = 10002, "NOT_SYNC";
+    BadCookie = 10003, "BAD_COOKIE";
+    NotSupp = 10004, "NOTSUPP";
+    TooSmall = 10005, "TOOSMALL";
+    BadType = 10007, "BADTYPE";
+    Jukebox = 10008, "JUKEBOX";
 }
 
 impl Status {

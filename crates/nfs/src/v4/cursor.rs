@@ -13,10 +13,11 @@ use super::session::Session;
 use super::slot::Results;
 use super::state::DELEGATIONS;
 use super::status::Status;
-use super::types::{Bitmap, StateId};
+use super::types::{Bitmap, COMPOUND, StateId};
 use crate::rpc;
 use crate::rpc::failure::Cut;
 use crate::rpc::message::Credential;
+use crate::rpc::operation;
 use crate::rpc::reply::{Payload, ReplyBuf};
 use crate::rpc::xdr::{Put, Reader};
 use std::sync::Arc;
@@ -262,9 +263,21 @@ impl Cursor {
         self.put_at(self.number, results);
     }
 
+    /// The COMPOUND's status as it was closed, unless that is OK.
+    fn failed_with(&self) -> Option<u32> {
+        let status = self.out.get(self.results..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*status)).filter(|status| *status != Status::Ok as u32)
+    }
+
     /// The reply, and the log record that it waits for. What is to be kept of it is. The connection remembers the session.
     pub(super) fn take_reply(&mut self, s: &Nfs4, conn: &ConnInfo) -> (ReplyBuf, Option<Lsn>) {
         self.cx.settle(&s.vfs.throttle);
+        if let Some(status) = self.failed_with() {
+            // An operation that does not exist, or none at all, counts as the COMPOUND.
+            let operation = operation::nfs4(self.operation_at_hand.max(COMPOUND));
+            let operation = operation.or_else(|| operation::nfs4(COMPOUND));
+            s.vfs.count_failure(conn.id, operation, status);
+        }
         if let Some(hold) = self.hold.take() {
             let kept = hold.cache.then(|| {
                 let mut results = self.out.get(self.results..).unwrap_or_default().to_vec();

@@ -9,6 +9,7 @@ use super::status::Status;
 use super::types::SessionId;
 use crate::rpc;
 use crate::rpc::message::{Call, Message, Refusal};
+use crate::rpc::operation;
 use crate::rpc::outcome::{HELD_OVERHEAD, Outcome, refusal, refuse};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::{Put, Reader};
@@ -72,7 +73,7 @@ impl Nfs4 {
                 Outcome::suspended(
                     wait,
                     |wait| Box::pin(resume(waiting, wait, held)),
-                    || Nfs4::delayed(call),
+                    || self.delayed(conn, call),
                 )
             }
         }
@@ -128,12 +129,14 @@ impl Nfs4 {
     }
 
     /// The reply to a request that is to be sent again later: its slot does not move.
-    pub(crate) fn delayed(call: &Call<'_>) -> ReplyBuf {
-        Nfs4::refused(call, Status::Delay)
+    pub(crate) fn delayed(&self, conn: &ConnInfo, call: &Call<'_>) -> ReplyBuf {
+        self.refused(conn, call, Status::Delay)
     }
 
     /// The reply to a request whose SEQUENCE fails so: its slot does not move.
-    pub(crate) fn refused(call: &Call<'_>, status: Status) -> ReplyBuf {
+    pub(crate) fn refused(&self, conn: &ConnInfo, call: &Call<'_>, status: Status) -> ReplyBuf {
+        let sequence = operation::nfs4(args::SEQUENCE);
+        self.vfs.count_failure(conn.id, sequence, status as u32);
         let mut out = ReplyBuf::start(64);
         rpc::put_accepted(&mut out, call.xid);
         let head = Head::decode(&mut Reader::new(call.args));
@@ -171,7 +174,7 @@ impl Nfs4 {
             Ok(Ran::Replay(reply, lsn)) => (reply, lsn),
             Ok(Ran::Waits(_)) => {
                 cursor.abandon(self);
-                (Nfs4::delayed(call), None)
+                (self.delayed(conn, call), None)
             }
             Err(why) => (refusal(call.xid, why), None),
         }

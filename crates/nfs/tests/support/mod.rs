@@ -22,7 +22,7 @@ use weir_testclient::nfs3::{FILE_SYNC, How, Sattr, Wcc};
 use weir_testclient::{Call, Caller, In, Malformed, Out, Reply, rpc};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
-use weir_vfs::stats::Done;
+use weir_vfs::stats::{Done, Stats};
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{Export, HandleKey, Rule, Squash, Transport, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
@@ -147,7 +147,11 @@ impl Server {
 
     /// A server that finds these records of the lock manager.
     pub fn with_records(rules: Vec<Rule>, before: &[&[u8]]) -> Server {
-        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
+        let key = HandleKey::new([9; 16], [0; 16]);
+        let limits = CreditLimits::of_budget(0);
+        let throttle = Throttle::new(Arc::new(ManualClock::default()), 1, limits);
+        let claims = Budget::new(weir_base::limits::protocol::CLAIM_BYTES);
+        let vfs = Vfs::counting(key, throttle, claims, Some(Arc::new(Stats::new(1))));
         Server::behind(vfs, rules, before)
     }
 

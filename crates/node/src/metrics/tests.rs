@@ -6,7 +6,7 @@ use weir_api::live::{Kind, limit_of};
 use weir_base::{Budget, ManualClock};
 use weir_qos::{Metadata, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::HandleKey;
-use weir_vfs::stats::{Cause, Done, UNATTRIBUTED};
+use weir_vfs::stats::{Cause, Done, OTHER_STATUS, UNATTRIBUTED};
 use weir_vfs::throttle::{CreditLimits, Request, Throttle};
 
 fn value(page: &str, series: &str) -> f64 {
@@ -240,6 +240,35 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         ),
         0.0
     );
+}
+
+#[test]
+fn failures_have_the_names_of_their_protocols() {
+    let numbers = |protocol, operation| {
+        let mut all = 0..=u8::MAX;
+        let found = all.find(|number| operation_name(*number) == Some((protocol, operation)));
+        found.unwrap_or_else(|| panic!("{protocol} {operation}"))
+    };
+    let stats = Stats::new(1);
+    for (protocol, operation, status, name) in [
+        ("nfsv3", "LOOKUP", 2, "NOENT"),
+        ("nfsv3", "WRITE", 10008, "JUKEBOX"),
+        ("mountv3", "MNT", 13, "ACCES"),
+        ("nfsv4", "SEQUENCE", 10052, "BADSESSION"),
+        ("nfsv4", "OPEN", 10008, "DELAY"),
+        ("nfsv4", "OPEN", 10999, "10999"),
+        ("smb", "CREATE", 0xc000_0034, "OBJECT_NAME_NOT_FOUND"),
+        ("smb", "CREATE", OTHER_STATUS, "other"),
+    ] {
+        stats.fail(0, numbers(protocol, operation), status);
+        let failures = stats.failures();
+        let mut pieces = Pieces::default();
+        pieces.then(move |page| errors(page, &failures));
+        let page: String = pieces.collect();
+        let labels = format!(r#"protocol="{protocol}",operation="{operation}",status="{name}""#);
+        let series = format!("weir_operation_errors_total{{{labels}}}");
+        assert_eq!(value(&page, &series), 1.0);
+    }
 }
 
 #[test]

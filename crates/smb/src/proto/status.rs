@@ -13,6 +13,14 @@ macro_rules! statuses {
                 #[doc = concat!("STATUS_", stringify!($name), ".")]
                 pub const $name: Status = Status($value);
             )*
+
+            /// Returns the name of a status by its number, as metrics call it.
+            pub fn name(number: u32) -> Option<&'static str> {
+                match number {
+                    $($value => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
