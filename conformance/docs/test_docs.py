@@ -40,6 +40,11 @@ NOT_RUN = {
     ("docs/start/getting-started.md", "make serve"): "builds the program in another profile; README.md's screen is compared",
     ("docs/start/getting-started.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("docs/reference/api.md", 'provider "google" {'): TERRAFORM,
+    ("docs/start/google-libraries.md",
+     "weir tokens create app --role editor --service-account app.json --server https://storage.example.com:8049"):
+        "needs TLS and an administrator's token; conformance/api/test_service_accounts.py runs it and its programs",
+    ("docs/start/google-libraries.md", "from google.cloud import netapp_v1, filestore_v1"):
+        "needs a service account; conformance/api/test_service_accounts.py has one",
     ("docs/operating/live.md", "id: 1764385000.1764385921"): "an event; conformance/attack/test_live.py reads streams of them",
     ("docs/operating/replication.md", "weir peers join near.example.com:8051"):
         "takes another node; crates/weir/tests/replication.rs has two",
@@ -96,6 +101,7 @@ REPLACED = [
     ("*", r"\bWEIR_PORT=8049", "WEIR_PORT={port}"),
     ("*", r"(?<=nfsport=)2049|(?<=mountport=)2049", "{nfs_port}"),
     ("*", r"http://127\.0\.0\.1:8049", "{url}"),
+    ("docs/start/google-libraries.md", r"127\.0\.0\.1:8049", "{api}"),
 ]
 
 # Nodes that pair listen for peers.
@@ -167,6 +173,7 @@ class Place:
         values = {
             "url": self.env.get("WEIR_SERVER", ""),
             "port": str(self.server.port) if self.server else "",
+            "api": self.env.get("WEIR_SERVER", "").partition("//")[2],
             "nfs": self.nfs,
             "nfs_port": self.nfs.rsplit(":", 1)[1],
             "folder": self.folder,
@@ -465,5 +472,6 @@ CHECKED = {
     ("docs/operating/provisioning.md", "[[pool-level]]"): levels,
     ("docs/reference/api.md", "labels.team=geo AND (capacityGib>=1024 OR serviceLevel=EXTREME) AND NOT name:test"): expression,
     ("docs/reference/api.md", "from google.cloud import netapp_v1"): python_client,
+    ("docs/start/google-libraries.md", "import grpc"): python_client,
 }
 

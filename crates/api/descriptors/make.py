@@ -32,6 +32,8 @@ SERVICES = (
 # Methods that every service may have; the value is the service that they belong to.
 SHARED = {"google.longrunning.Operations": ("ListOperations", "GetOperation", "DeleteOperation", "CancelOperation"),
           "google.cloud.location.Locations": ("ListLocations", "GetLocation")}
+# A method that REST does not have; it has no rule.
+WAIT = "WaitOperation"
 
 
 class Recorder(grpc.Channel):
@@ -150,10 +152,12 @@ def make():
     for file in files.values():
         for service in file.service:
             names = SHARED[f"{file.package}.{service.name}"]
-            kept = [method for method in service.method if method.name in names]
+            kept = [method for method in service.method if method.name in (*names, WAIT)]
             del service.method[:]
             for method in kept:
                 method.options.ClearExtension(annotations_pb2.http)
+                if method.name == WAIT:
+                    continue
                 rule(shared[method.name], method.options.Extensions[annotations_pb2.http])
             service.method.extend(kept)
     every = descriptor_pb2.FileDescriptorSet(file=[*files.values(), *own])

@@ -2,6 +2,7 @@
 //! kind.
 
 use crate::app::AppState;
+use crate::assertion;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, check_id, required};
 use crate::json::{Object, abbreviate, decode_body};
@@ -9,10 +10,12 @@ use crate::query::Query;
 use crate::schema::own;
 use serde_json::{Value, json};
 use std::time::Duration;
-use weir_control::{Actor, AuditEntry, Role, Stamp, TokenRecord};
+use weir_control::{AccountKey, Actor, AuditEntry, Role, Stamp, TokenRecord};
 
 /// Most seconds that a token may be made for: ten years.
 const MAX_TOKEN_SECONDS: u64 = 10 * 366 * 86_400;
+/// Most bytes of the address at which a service account gets access tokens.
+const MAX_URI: usize = 512;
 /// Entries of the audit log in one response, unless the client wants fewer.
 const AUDIT_PAGE: u32 = 500;
 
@@ -25,6 +28,10 @@ fn token(t: &TokenRecord) -> Object {
         .set("revokeTime", t.revoked.map(Stamp::rfc3339))
         .set("expireTime", t.expires.map(Stamp::rfc3339))
         .set("lastUseTime", t.used.map(Stamp::rfc3339));
+    if let Some(key) = &t.account {
+        m.set("publicKey", key.public.as_str())
+            .set("tokenUri", key.token_uri.as_str());
+    }
     m.done(&own::TOKEN)
 }
 
@@ -38,7 +45,8 @@ pub async fn list_tokens(app: &AppState) -> ApiResult<Value> {
     Ok(json!({"tokens": all}))
 }
 
-/// Returns a new token; its secret is in this response and nowhere else.
+/// Returns a new token, whose secret is in this response and nowhere else; or, with a public key, a
+/// service account, which has no secret here.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; ALREADY_EXISTS.
@@ -66,11 +74,41 @@ pub async fn create_token(
         .map(|ttl| lifetime(&ttl))
         .transpose()?;
     let control = app.control();
+    if let Some(key) = account_key(&mut f)? {
+        let made = control.create_account(&id, role, lifetime, key, actor);
+        let record = made.await.map_err(ApiError::refused)?;
+        return Ok(Value::Object(token(&record)));
+    }
     let made = control.create_token_for(&id, role, lifetime, actor).await;
     let (record, secret) = made.map_err(ApiError::refused)?;
     let mut out = token(&record);
     out.insert("token".to_owned(), Value::String(secret));
     Ok(Value::Object(out))
+}
+
+/// Reads the key of a service account; `None`: a token is asked for.
+fn account_key(f: &mut Fields) -> ApiResult<Option<AccountKey>> {
+    let (public, token_uri) = (f.text("publicKey").value(), f.text("tokenUri").value());
+    let Some(public) = public else {
+        return match token_uri {
+            None => Ok(None),
+            Some(_) => required(None::<()>, "publicKey").map(|()| None),
+        };
+    };
+    assertion::check_key(&public, "publicKey")?;
+    let token_uri = required(token_uri, "tokenUri")?;
+    let good = token_uri.len() <= MAX_URI
+        && (token_uri.starts_with("https://") || token_uri.starts_with("http://"));
+    if !good {
+        return Err(ApiError::field(
+            "tokenUri",
+            format!(
+                "Invalid 'tokenUri' \"{}\": the address of this server and /token",
+                abbreviate(&token_uri)
+            ),
+        ));
+    }
+    Ok(Some(AccountKey { public, token_uri }))
 }
 
 /// Reads a duration as the JSON mapping writes it, in whole seconds: `86400s`.

@@ -30,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use weir_base::limits::api::METRICS_READERS;
 use weir_control::{Actor, Control, Role, Status};
@@ -152,6 +153,11 @@ impl AppState {
         &self.0.bodies
     }
 
+    /// Counts a request that was answered with `code` after `time`.
+    pub(crate) fn record(&self, code: u16, time: Duration) {
+        self.0.requests.record(code, time);
+    }
+
     /// Returns live data, if there is any.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         self.0.live.as_ref()
@@ -197,6 +203,11 @@ pub struct Ends {
     pub local: SocketAddr,
 }
 
+/// Mark of a request whose protocol does not say which of the two APIs it is about: lists of
+/// operations show both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BothApis;
+
 /// Returns the service: everything that the listener serves.
 pub fn router(state: AppState, gate: Gate) -> Router {
     Router::new().fallback(serve).with_state((state, gate))
@@ -204,9 +215,8 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
     let begun = tokio::time::Instant::now();
-    let requests = Arc::clone(&app.0.requests);
-    let mut reply = dispatch(app, gate, request).await;
-    requests.record(reply.status().as_u16(), begun.elapsed());
+    let mut reply = dispatch(app.clone(), gate, request).await;
+    app.record(reply.status().as_u16(), begun.elapsed());
     console::protect(&mut reply);
     reply
 }
@@ -224,6 +234,10 @@ async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
     if head.uri.path() == logins::PATH && matches!(head.method, Method::POST | Method::DELETE) {
         return sign(&app, gate, &head, body).await;
     }
+    if head.uri.path() == logins::GRANT_PATH && head.method == Method::POST {
+        let body = Unread::new(&head.headers, body);
+        return logins::grant(&app, gate == Gate::Loopback, &head, body).await;
+    }
     let actor = match admit(&app, gate, &head).await {
         Ok(actor) => actor,
         Err(e) => {
@@ -233,9 +247,6 @@ async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
             return refusal;
         }
     };
-    if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
-        slot.passed();
-    }
     let body = Unread::new(&head.headers, body);
     match answer(&app, gate, actor, &head, body).await {
         Ok(response) => response,
@@ -293,30 +304,38 @@ fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
     e.into_response()
 }
 
-/// Authenticates the caller of a request.
+/// Authenticates the caller of a request, whose connection is a known one from then on.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: a malformed Host; PERMISSION_DENIED: a browser, for another site's page;
 /// UNAUTHENTICATED.
-async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
+pub(crate) async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
     let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
     gate::same_origin(&head.headers)?;
-    match gate {
+    let actor = match gate {
         Gate::Loopback => {
             gate::same_machine(head)?;
-            Ok(Actor {
+            Actor {
                 address: from,
                 ..Actor::local()
-            })
+            }
         }
         Gate::Tokens => {
             let credential = Credential::of(head)?;
-            logins::admit(app, &credential, from).await
+            logins::admit(app, &credential, from).await?
         }
+    };
+    if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
+        slot.passed();
     }
+    Ok(actor)
 }
 
-async fn answer(
+/// Answers a request of an admitted caller.
+///
+/// # Errors
+/// The refusal or failure that the client gets.
+pub(crate) async fn answer(
     app: &AppState,
     gate: Gate,
     actor: Actor,
@@ -400,6 +419,7 @@ async fn answer(
             enums,
             body: bytes,
             at,
+            both: head.extensions.get::<BothApis>().is_some(),
         };
         if let Action::Download(kind) = request.route.action {
             return request.download(kind, head).await;

@@ -34,6 +34,14 @@ impl Unread {
         }
     }
 
+    /// Creates the body of a stream of HTTP/2: what is not read of it is reset.
+    pub fn of_stream(body: Body) -> Unread {
+        Unread {
+            body: Some(body),
+            discard: false,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.body.as_ref().is_none_or(Body::is_end_stream)
     }
@@ -117,17 +125,28 @@ fn check_type(headers: &HeaderMap, body: &Unread) -> ApiResult<()> {
     ))
 }
 
-/// Reads a body, and holds its share of what all bodies may have.
+/// Reads a body in JSON, and holds its share of what all bodies may have.
 ///
 /// # Errors
-/// It is not declared to be JSON (415), too large (413), too slow (408), or there are too many at
-/// once (UNAVAILABLE).
+/// It is not declared to be JSON (415), or as [`read_whole`].
 pub async fn read<'a>(
+    bodies: &'a Semaphore,
+    headers: &HeaderMap,
+    body: Unread,
+) -> ApiResult<(Bytes, Option<SemaphorePermit<'a>>)> {
+    check_type(headers, &body)?;
+    read_whole(bodies, headers, body).await
+}
+
+/// Reads a body of any type, and holds its share of what all bodies may have.
+///
+/// # Errors
+/// It is too large (413), too slow (408), or there are too many at once (UNAVAILABLE).
+pub async fn read_whole<'a>(
     bodies: &'a Semaphore,
     headers: &HeaderMap,
     mut body: Unread,
 ) -> ApiResult<(Bytes, Option<SemaphorePermit<'a>>)> {
-    check_type(headers, &body)?;
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
@@ -173,7 +192,7 @@ pub async fn read<'a>(
         Ok(Err(e)) => {
             drop(Unread {
                 body: Some(Body::from_stream(stream)),
-                discard: true,
+                discard: body.discard,
             });
             Err(e)
         }

@@ -15,6 +15,10 @@
 //!
 //! "Idle" is every state but a request being worked on. Where no token is asked for (loopback), all
 //! are known.
+//!
+//! A connection of HTTP/2 is shared by its calls. It has no head that could be slow, and frames that
+//! are none of a call (pings, settings) count for nothing: an unknown one ends [`HEAD_TIME`] after
+//! its handshake, a known one [`IDLE_TIME`] after its last call.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -45,6 +49,10 @@ struct Entry {
     /// Address of the peer; see [`source`].
     source: IpAddr,
     known: bool,
+    /// For a connection of HTTP/2, the time of its handshake.
+    shared: Option<Instant>,
+    /// Number of requests that are being worked on.
+    working: usize,
     phase: Phase,
     evicted: Arc<Notify>,
 }
@@ -114,6 +122,8 @@ impl Connections {
         let entry = Entry {
             source,
             known,
+            shared: None,
+            working: 0,
             phase: Phase::Quiet(Instant::now()),
             evicted: Arc::clone(&evicted),
         };
@@ -159,10 +169,15 @@ impl Slot {
         self.with(|e| e.phase = Phase::Quiet(Instant::now()));
     }
 
+    /// Notes that the connection is one of HTTP/2.
+    pub fn share(&self) {
+        self.with(|e| e.shared = Some(e.idle_since().unwrap_or_else(Instant::now)));
+    }
+
     /// Notes that bytes of a head, or behind it, have arrived.
     pub fn received(&self) {
         self.with(|e| {
-            if let Phase::Quiet(_) = e.phase {
+            if let (Phase::Quiet(_), None) = (e.phase, e.shared) {
                 e.phase = Phase::Head(Instant::now());
             }
         });
@@ -170,7 +185,10 @@ impl Slot {
 
     /// Notes that a request is worked on until the result is dropped.
     pub fn work(self: &Arc<Self>) -> Working {
-        self.with(|e| e.phase = Phase::Busy);
+        self.with(|e| {
+            e.working += 1;
+            e.phase = Phase::Busy;
+        });
         Working(Arc::clone(self))
     }
 
@@ -198,7 +216,15 @@ pub struct Working(Arc<Slot>);
 
 impl Drop for Working {
     fn drop(&mut self) {
-        self.0.ready();
+        self.0.with(|e| {
+            e.working -= 1;
+            e.phase = match e.shared {
+                _ if e.working > 0 => Phase::Busy,
+                // Refused calls gain a stranger no time.
+                Some(since) if !e.known => Phase::Quiet(since),
+                _ => Phase::Quiet(Instant::now()),
+            };
+        });
     }
 }
 
@@ -276,6 +302,30 @@ mod tests {
         drop(slots);
         drop((next, last));
         assert!(all.table().entries.is_empty());
+    }
+
+    #[test]
+    fn a_shared_connection_gains_time_by_admitted_calls_only() {
+        let all = Arc::new(Connections::default());
+        let slot = all.admit(address(1), false).unwrap();
+        slot.share();
+        let first = slot.deadline();
+        std::thread::sleep(Duration::from_millis(2));
+        let (one, other) = (slot.work(), slot.work());
+        slot.received();
+        drop(one);
+        assert_eq!(slot.deadline(), None, "another call is worked on");
+        drop(other);
+        assert!(slot.deadline() <= first, "a refused call gained time");
+        slot.received();
+        assert!(slot.deadline() <= first);
+        let working = slot.work();
+        slot.passed();
+        drop(working);
+        let idle = slot.deadline();
+        assert!(idle > first.map(|at| at + IDLE_TIME - HEAD_TIME));
+        slot.received();
+        assert_eq!(slot.deadline(), idle, "a ping is no call");
     }
 
     #[test]

@@ -69,6 +69,12 @@ impl ApiError {
         })
     }
 
+    /// Returns the error with another HTTP code than its status has.
+    pub fn over_http(mut self: Box<ApiError>, code: u16) -> Box<ApiError> {
+        self.http = Some(code);
+        self
+    }
+
     /// Creates the error of a request whose fields are wrong. The message is the first violation's
     /// description.
     pub fn fields(violations: Vec<Violation>) -> Box<ApiError> {

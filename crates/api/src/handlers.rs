@@ -49,6 +49,8 @@ pub struct Asked<'a> {
     pub body: Bytes,
     /// Addresses that clients mount from.
     pub at: Mounts,
+    /// Lists of operations show those of both APIs.
+    pub both: bool,
 }
 
 /// Runs the request's action and returns the response's body.
@@ -621,7 +623,9 @@ impl Asked<'_> {
         // Clients of one API cannot read the other's (Python raises at metadata of a type that it
         // does not have).
         let surface = self.surface.unwrap_or(Surface::Netapp);
-        let all = view.operations(&within).filter(|o| o.surface() == surface);
+        let all = view
+            .operations(&within)
+            .filter(|o| self.both || o.surface() == surface);
         let (items, next) = objects(q.page(
             all.map(|o| (key(&o.name.place, &o.name.id), o)),
             |(k, _)| k,

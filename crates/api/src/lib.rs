@@ -1,4 +1,4 @@
-//! The HTTP surfaces: NetApp Volumes v1, Filestore v1, ONTAP's REST, metrics.
+//! The HTTP surfaces: NetApp Volumes v1 and Filestore v1 over REST and gRPC, ONTAP's REST, metrics.
 //!
 //! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What
 //! they send is read by tables of the public definitions ([`schema`]), and turned into the control
@@ -8,6 +8,7 @@
 pub mod active_directory;
 mod admin;
 mod app;
+mod assertion;
 mod body;
 mod connections;
 mod console;
@@ -17,7 +18,7 @@ pub mod files;
 pub mod filestore;
 pub mod filter;
 mod gate;
-mod grpc;
+pub mod grpc;
 mod handlers;
 pub mod json;
 mod listen;

@@ -3,7 +3,7 @@
 //! A connection may be slow, silent or one of thousands; none of these may keep others from getting
 //! replies. [`crate::connections`] decides which client holds one for how long, and
 //! [`crate::stream`] keeps to it. What a head may hold is bounded here, bodies where they are read.
-//! HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
+//! What begins as HTTP/2 is gRPC ([`crate::grpc`]).
 
 use crate::app::{AppState, Ends, Gate, router};
 use crate::connections::{Connections, HEAD_TIME, Slot};
@@ -118,6 +118,8 @@ pub async fn serve(
             continue;
         };
         let connection = Connection {
+            app: state.clone(),
+            gate,
             router: router.clone(),
             tls: tls.clone(),
             ended: ended.clone(),
@@ -142,6 +144,8 @@ pub async fn serve(
 }
 
 struct Connection {
+    app: AppState,
+    gate: Gate,
     router: Router,
     tls: Option<Tls>,
     ended: watch::Receiver<bool>,
@@ -186,7 +190,15 @@ impl Connection {
             return;
         };
         if ahead == grpc::PREFACE {
-            return grpc::refuse(stream).await;
+            let stream = Timed::new(stream, ahead, Arc::clone(&self.slot)).unhurried();
+            let server = grpc::Server {
+                app: self.app,
+                gate: self.gate,
+                ends,
+                slot: self.slot,
+                ended: self.ended,
+            };
+            return server.serve(stream).await;
         }
         let (router, slot) = (self.router.clone(), Arc::clone(&self.slot));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {

@@ -3,24 +3,31 @@
 //!
 //! A sign-in is in memory, as the hash of its cookie with the hash of its token; neither can be
 //! presented. It ends after twelve hours, with its token, and with the server.
+//!
+//! Service accounts exchange what they have signed for an access token (RFC 7523). The token is the
+//! same text: its signature and its times can be checked at each use, so that nothing has to be
+//! stored, and the token outlives a restart and a takeover, but not its account.
 
-use crate::app::AppState;
+use crate::app::{AppState, Ends};
+use crate::assertion::{Assertion, Use, is_assertion};
 use crate::body::{self, Unread};
-use crate::connections::source;
+use crate::connections::{Slot, source};
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
+use crate::query::Query;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_base::limits::api::{
-    LOGIN_SECONDS, MAX_LOGIN_BODY, MAX_LOGINS, MAX_WRONG_ADDRESSES, MAX_WRONG_TOKENS,
-    WRONG_TOKEN_SECONDS,
+    LOGIN_SECONDS, MAX_ASSERTION, MAX_LOGIN_BODY, MAX_LOGINS, MAX_WRONG_ADDRESSES,
+    MAX_WRONG_TOKENS, WRONG_TOKEN_SECONDS,
 };
-use weir_control::{Actor, Status, TokenHash};
+use weir_control::{AccountKey, Actor, Status, TokenHash};
 
 /// Most tokens that are remembered to have been right.
 const MAX_RIGHT_TOKENS: usize = 1024;
@@ -29,6 +36,12 @@ const COOKIE: &str = "__Host-weir";
 
 /// The path of sign-ins.
 pub const PATH: &str = "/v1/logins";
+/// The path at which service accounts get access tokens.
+pub const GRANT_PATH: &str = "/token";
+/// What a service account asks for an access token with (RFC 7523 §2.1).
+const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// Maximum size of the form in bytes.
+const MAX_GRANT: usize = MAX_ASSERTION + 1024;
 
 /// A caller's proof of who it is.
 pub enum Credential {
@@ -185,22 +198,61 @@ pub async fn admit(
 
 /// Returns the actor of a token, and counts a wrong one.
 async fn try_token(app: &AppState, token: &str, from: Option<IpAddr>) -> ApiResult<Actor> {
+    counted(app, token, from, actor_of(app, token, from)).await
+}
+
+/// Returns the outcome of showing a token, and counts a wrong one.
+///
+/// # Errors
+/// As `shown`; RESOURCE_EXHAUSTED: the address has shown too many wrong tokens.
+async fn counted<T>(
+    app: &AppState,
+    token: &str,
+    from: Option<IpAddr>,
+    shown: impl Future<Output = ApiResult<T>>,
+) -> ApiResult<T> {
     let (control, logins) = (app.control(), app.logins());
     let address = source(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
     let hash = TokenHash::of(token);
     logins.may_try(address, &hash, control.now_seconds())?;
-    match control.authenticate(token, from).await {
-        Ok(actor) => {
-            logins.was_right(hash);
-            Ok(actor)
+    let shown = shown.await;
+    match &shown {
+        Ok(_) => logins.was_right(hash),
+        Err(e) if e.status == Status::Unauthenticated => {
+            logins.was_wrong(address, &hash, control.now_seconds());
         }
-        Err(refusal) => {
-            if refusal.status == Status::Unauthenticated {
-                logins.was_wrong(address, &hash, control.now_seconds());
-            }
-            Err(ApiError::refused(refusal))
-        }
+        Err(_) => {}
     }
+    shown
+}
+
+/// Returns the actor of a token, or of what a service account has signed.
+async fn actor_of(app: &AppState, token: &str, from: Option<IpAddr>) -> ApiResult<Actor> {
+    if is_assertion(token) {
+        let shown = signed(app, token, Use::Bearer, from).await;
+        return shown.map(|(actor, _)| actor);
+    }
+    let actor = app.control().authenticate(token, from).await;
+    actor.map_err(ApiError::refused)
+}
+
+/// Returns the actor of what a service account has signed, and the seconds that are left of it.
+async fn signed(
+    app: &AppState,
+    text: &str,
+    used: Use,
+    from: Option<IpAddr>,
+) -> ApiResult<(Actor, i64)> {
+    let assertion = Assertion::parse(text)?;
+    let (now, mut left) = (app.control().time_of_day(), 0);
+    let check = |key: &AccountKey| {
+        left = assertion.check(key, used, now)?;
+        Ok(())
+    };
+    let account = assertion.account()?;
+    let shown = app.control().authenticate_account(account, from, check);
+    let actor: ApiResult<Actor> = shown.await;
+    Ok((actor?, left))
 }
 
 /// Returns the actor of a proof.
@@ -214,12 +266,7 @@ pub async fn authenticate(
 ) -> ApiResult<Actor> {
     let control = app.control();
     let hash = match credential {
-        Credential::Token(token) => {
-            return control
-                .authenticate(token, from)
-                .await
-                .map_err(ApiError::refused);
-        }
+        Credential::Token(token) => return actor_of(app, token, from).await,
         Credential::Login(cookie) => app.logins().token(cookie, control.now_seconds()),
     };
     let ended = || {
@@ -293,6 +340,79 @@ pub async fn answer(
         json!({"name": actor.name, "role": actor.role.as_str().to_ascii_uppercase(), "seconds": LOGIN_SECONDS}),
         cookie,
     ))
+}
+
+/// Answers a service account that asks for an access token (RFC 7523), in the form of OAuth (RFC
+/// 6749 §5).
+pub async fn grant(app: &AppState, loopback: bool, head: &Parts, body: Unread) -> Response {
+    let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
+    let (code, value, refusal) = match granted(app, loopback, head, from, body).await {
+        Ok(value) => (200, value, None),
+        Err(e) => {
+            let error = match (e.status, &*e.reason) {
+                (Status::Unauthenticated, _) => "invalid_grant",
+                (Status::ResourceExhausted | Status::Unavailable, _) => "temporarily_unavailable",
+                (_, "UNSUPPORTED_GRANT") => "unsupported_grant_type",
+                _ => "invalid_request",
+            };
+            let code = if error == "invalid_grant" {
+                400
+            } else {
+                e.code()
+            };
+            let value = json!({"error": error, "error_description": e.message});
+            (code, value, Some(e))
+        }
+    };
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut reply = (status, axum::Json(value)).into_response();
+    let headers = reply.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(e) = refusal {
+        e.add_retry_after(headers);
+    }
+    reply
+}
+
+async fn granted(
+    app: &AppState,
+    loopback: bool,
+    head: &Parts,
+    from: Option<IpAddr>,
+    body: Unread,
+) -> ApiResult<serde_json::Value> {
+    gate::same_origin(&head.headers)?;
+    if loopback {
+        gate::same_machine(head)?;
+    }
+    let invalid = |what: String| ApiError::new(Status::InvalidArgument, "INVALID_GRANT", what);
+    let announced = head.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_none_or(|n| n > MAX_GRANT) {
+        return Err(invalid(format!(
+            "expected a form of at most {MAX_GRANT} bytes, with Content-Length"
+        )));
+    }
+    let (bytes, _held) = body::read_whole(app.bodies(), &head.headers, body).await?;
+    let form = Query::parse(std::str::from_utf8(&bytes).unwrap_or_default())?;
+    let field = |name: &str| {
+        let value = form.get(name);
+        value.ok_or_else(|| invalid(format!("the form has no field '{name}'")))
+    };
+    if field("grant_type")? != GRANT {
+        return Err(ApiError::new(
+            Status::InvalidArgument,
+            "UNSUPPORTED_GRANT",
+            format!("grant_type has to be {GRANT}"),
+        ));
+    }
+    let token = field("assertion")?;
+    let shown = signed(app, token, Use::Grant, from);
+    let (_, left) = counted(app, token, from, shown).await?;
+    if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
+        slot.passed();
+    }
+    Ok(json!({"access_token": token, "expires_in": left, "token_type": "Bearer"}))
 }
 
 fn reply(value: serde_json::Value, cookie: String) -> Response {

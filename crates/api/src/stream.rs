@@ -32,6 +32,8 @@ pub struct Timed<S> {
     stuck: Option<Instant>,
     /// Until when the closed stream stays open.
     lingers: Option<Instant>,
+    /// Reading has no deadline of its own: see [`Timed::unhurried`].
+    unhurried: bool,
 }
 
 impl<S> Timed<S> {
@@ -44,7 +46,14 @@ impl<S> Timed<S> {
             timer: Box::pin(sleep_until(Instant::now())),
             stuck: None,
             lingers: None,
+            unhurried: false,
         }
+    }
+
+    /// Leaves the deadlines of reading to the caller, which can say goodbye to the peer.
+    pub fn unhurried(mut self) -> Timed<S> {
+        self.unhurried = true;
+        self
     }
 
     /// Polls the timer: ready once it is `at`.
@@ -94,7 +103,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
             return Poll::Ready(done);
         }
         // A reply that the peer does not take has a time of its own.
-        match this.slot.deadline().filter(|_| this.stuck.is_none()) {
+        let patient = this.unhurried || this.stuck.is_some();
+        match this.slot.deadline().filter(|_| !patient) {
             None => Poll::Pending,
             Some(at) => {
                 ready!(this.poll_time(at, cx));

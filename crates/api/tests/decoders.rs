@@ -126,6 +126,106 @@ fn into_model(object: &Object) {
     ));
 }
 
+/// Methods of each shape: a name, a name in a resource, a body of all fields, parameters, JSON.
+const CALLS: &[&str] = &[
+    "/google.cloud.netapp.v1.NetApp/ListVolumes",
+    "/google.cloud.netapp.v1.NetApp/GetVolume",
+    "/google.cloud.netapp.v1.NetApp/CreateVolume",
+    "/google.cloud.netapp.v1.NetApp/UpdateVolume",
+    "/google.cloud.netapp.v1.NetApp/RevertVolume",
+    "/google.cloud.netapp.v1.NetApp/CreateActiveDirectory",
+    "/google.cloud.netapp.v1.NetApp/UpdateReplication",
+    "/google.cloud.netapp.v1.NetApp/ExecuteOntapPost",
+    "/google.cloud.filestore.v1.CloudFilestoreManager/CreateInstance",
+    "/google.cloud.filestore.v1.CloudFilestoreManager/UpdateInstance",
+    "/google.longrunning.Operations/ListOperations",
+    "/google.longrunning.Operations/WaitOperation",
+    "/google.cloud.location.Locations/ListLocations",
+];
+
+fn varint(mut n: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while n >= 128 {
+        out.push((n & 127) as u8 | 128);
+        n >>= 7;
+    }
+    out.push(n as u8);
+    out
+}
+
+fn field(number: u64, wire_type: u64, value: &[u8]) -> Vec<u8> {
+    let mut out = varint(number << 3 | wire_type);
+    if wire_type == 2 {
+        out.extend(varint(value.len() as u64));
+    }
+    out.extend_from_slice(value);
+    out
+}
+
+/// Fields as messages have them on the wire, with small numbers, nested, some of them names.
+fn wire() -> BoxedStrategy<Vec<u8>> {
+    let name = prop_oneof![
+        Just("projects/p/locations/l".to_owned()),
+        Just("projects/p/locations/l/volumes/v".to_owned()),
+        Just("projects/p/locations/l/instances/i".to_owned()),
+        Just("projects/p/locations/l/storagePools/p/ontap/api/x".to_owned()),
+        "projects/[ -~]{0,8}/locations/[a-z%?&#é:]{1,8}(/volumes/[ -~]{1,8})?",
+        ".{0,12}",
+    ];
+    let leaf = prop_oneof![
+        4 => (1u64..24, name).prop_map(|(n, text)| field(n, 2, text.as_bytes())),
+        2 => (1u64..60, any::<u64>()).prop_map(|(n, v)| field(n, 0, &varint(v))),
+        1 => (1u64..60, any::<[u8; 8]>()).prop_map(|(n, v)| field(n, 1, &v)),
+        1 => (1u64..60, any::<[u8; 4]>()).prop_map(|(n, v)| field(n, 5, &v)),
+        1 => prop::collection::vec(any::<u8>(), 0..12),
+    ];
+    let many = |of: BoxedStrategy<Vec<u8>>| {
+        prop::collection::vec(of, 0..5).prop_map(|fields| fields.concat())
+    };
+    let nested = leaf.prop_recursive(4, 24, 4, move |inner| {
+        (1u64..24, many(inner.boxed())).prop_map(|(n, message)| field(n, 2, &message))
+    });
+    many(nested.boxed()).boxed()
+}
+
+fn call(path: &str, message: &[u8]) -> Result<(), TestCaseError> {
+    let mut body = vec![0];
+    body.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    body.extend_from_slice(message);
+    match weir_api::grpc::decode(path, &body) {
+        Ok(request) => {
+            let target: axum::http::Uri = request.target.parse().unwrap();
+            prop_assert!(target.path().starts_with("/v1/projects/"));
+            prop_assert!(Query::parse(target.query().unwrap_or_default()).is_ok());
+            let body = request.body.map(|b| serde_json::from_str::<Value>(&b));
+            prop_assert!(body.is_none_or(|b| b.is_ok()));
+        }
+        Err(e) => prop_assert!(matches!(e.code(), 400 | 404), "{}", e.message),
+    }
+    Ok(())
+}
+
+/// A message that nests deeper than any does is refused, and costs no stack.
+#[test]
+fn calls_that_nest_without_end() {
+    let mut message = Vec::new();
+    for _ in 0..20_000 {
+        message = field(3, 2, &message);
+        if message.len() > 200_000 {
+            break;
+        }
+    }
+    for path in CALLS {
+        call(path, &message).unwrap();
+    }
+    let mut value = field(3, 2, b"x");
+    for _ in 0..2000 {
+        value = field(6, 2, &field(1, 2, &value));
+    }
+    let body = field(2, 2, &field(1, 2, &field(2, 2, &value)));
+    call("/google.cloud.netapp.v1.NetApp/ExecuteOntapPost", &body).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -153,6 +253,16 @@ proptest! {
     #[test]
     fn bodies(m in prop::sample::select(MESSAGES), body in prop::collection::vec(any::<u8>(), 0..64)) {
         drop(decode_body(m, &body));
+    }
+
+    #[test]
+    fn calls(path in prop::sample::select(CALLS), message in wire()) {
+        call(path, &message)?;
+    }
+
+    #[test]
+    fn framings(path in prop::sample::select(CALLS), body in prop::collection::vec(any::<u8>(), 0..64)) {
+        drop(weir_api::grpc::decode(path, &body));
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl<'s, 'io> Session<'s, 'io> {
         format!("projects/{}/locations/{location}", self.project)
     }
 
+    /// Returns the project's id.
+    pub fn project_id(&self) -> &str {
+        &self.project
+    }
+
     /// Returns the project's full name.
     pub fn project(&self) -> String {
         format!("projects/{}", self.project)

@@ -3,7 +3,7 @@
 use crate::accept::{self, Inputs};
 use crate::adopt_snapshots;
 use crate::backend::{self, Backend, Facts, Throttled};
-use crate::catalog::{AuditEntry, Catalog, TokenHash, TokenRecord};
+use crate::catalog::{AccountKey, AuditEntry, Catalog, TokenHash, TokenRecord};
 use crate::jobs::JobContext;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Outcome, Role, Snapshot, Volume};
@@ -417,6 +417,24 @@ impl Control {
         Ok(self.used(record, from))
     }
 
+    /// Returns the actor of a service account, if `signed` says that the account's key has signed
+    /// what the caller shows.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN` if there is no such account, or if it was revoked; `TOKEN_EXPIRED`; what
+    /// `signed` returns.
+    pub async fn authenticate_account<E: From<Refusal>>(
+        &self,
+        name: &str,
+        from: Option<IpAddr>,
+        signed: impl FnOnce(&AccountKey) -> Result<(), E>,
+    ) -> Result<Actor, E> {
+        let now = self.clock.now().into();
+        let (record, key) = self.catalog().account(name, now).await?;
+        signed(&key)?;
+        Ok(self.used(record, from))
+    }
+
     /// Returns the actor of a token, and records its use once a minute, beside the request.
     fn used(&self, record: TokenRecord, from: Option<IpAddr>) -> Actor {
         let now: Stamp = self.clock.now().into();
@@ -439,6 +457,11 @@ impl Control {
             role: record.role,
             address: from,
         }
+    }
+
+    /// Returns the time in whole seconds since 1970, as clients know it.
+    pub fn time_of_day(&self) -> i64 {
+        Stamp::from(self.clock.now()).secs()
     }
 
     /// Returns the time in whole seconds since an arbitrary point. It never goes back.
@@ -489,16 +512,43 @@ impl Control {
     ) -> Result<(TokenRecord, String), Refusal> {
         may_administer(actor)?;
         self.context.store.running()?;
-        let now = Stamp::from(self.clock.now());
-        let expires = lifetime.map(|lifetime| {
-            Stamp::from_nanos(i128::from(now.0).saturating_add(lifetime.as_nanos() as i128))
-        });
+        let expires = lifetime.map(|lifetime| self.later(lifetime));
         let made = self
             .catalog()
             .create_token(name, (role, expires), actor, &*self.clock, &*self.rng)
             .await;
         self.context.store.follow_audit().await;
         made
+    }
+
+    /// Creates a service account that is valid for `lifetime`, if given, and signs with the private
+    /// part of `key`.
+    ///
+    /// # Errors
+    /// `NAME_INVALID`, `NAME_TAKEN`, `KEY_TAKEN`, or if `actor` is not an admin.
+    pub async fn create_account(
+        &self,
+        name: &str,
+        role: Role,
+        lifetime: Option<Duration>,
+        key: AccountKey,
+        actor: &Actor,
+    ) -> Result<TokenRecord, Refusal> {
+        may_administer(actor)?;
+        self.context.store.running()?;
+        let expires = lifetime.map(|lifetime| self.later(lifetime));
+        let made = self
+            .catalog()
+            .create_account(name, (role, expires), key, actor, &*self.clock)
+            .await;
+        self.context.store.follow_audit().await;
+        made
+    }
+
+    /// Returns the time that is `lifetime` from now.
+    fn later(&self, lifetime: Duration) -> Stamp {
+        let now = Stamp::from(self.clock.now());
+        Stamp::from_nanos(i128::from(now.0).saturating_add(lifetime.as_nanos() as i128))
     }
 
     /// Makes `secret` the token of an administrator, in place of earlier ones that came from

@@ -39,8 +39,8 @@ mod view;
 pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
 pub use catalog::{
-    AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash, TokenRecord, back_up,
-    check_secret, file_of, inspect, migrate, probe, version,
+    AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
+    TokenRecord, back_up, check_secret, file_of, inspect, migrate, probe, version,
 };
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;

@@ -15,6 +15,8 @@ pub static TOKEN: Message = Message {
         field("expireTime", Kind::Timestamp).output_only(),
         field("lastUseTime", Kind::Timestamp).output_only(),
         field("token", Kind::String).output_only(),
+        field("publicKey", Kind::String),
+        field("tokenUri", Kind::String),
     ],
 };
 

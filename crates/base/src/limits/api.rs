@@ -63,6 +63,30 @@ pub const MAX_WRONG_ADDRESSES: usize = 4096;
 /// Maximum size of a request's head in bytes.
 pub const MAX_HEAD: usize = 64 << 10;
 
+/// Maximum number of calls over gRPC that one connection has under way. A library that has more
+/// queues them.
+pub const MAX_CALLS_PER_CONNECTION: u32 = 32;
+
+/// Maximum number of bytes of a gRPC connection's calls that have arrived and are not read, and of
+/// a reply that are queued for a peer that reads slowly.
+pub const CALL_WINDOW: u32 = 64 << 10;
+
+/// Maximum size of a call's head in bytes.
+pub const MAX_CALL_HEAD: u32 = 16 << 10;
+
+/// Maximum size in bytes of a signed assertion: the claims of a service account, and its signature.
+pub const MAX_ASSERTION: usize = 4096;
+
+/// Maximum lifetime in seconds of what a service account has signed, and of the access token that
+/// it gets.
+pub const ASSERTION_SECONDS: i64 = 3600;
+
+/// Seconds by which the clock of a service account's user may be ahead or behind.
+pub const CLOCK_SKEW_SECONDS: i64 = 60;
+
+/// Maximum size of a service account's public key in PEM: one of 8192 bits, and its frame.
+pub const MAX_PUBLIC_KEY: usize = 2048;
+
 /// Maximum number of paths of an update mask: more than any message has fields.
 pub const MAX_MASK_PATHS: usize = 256;
 

@@ -8,7 +8,7 @@ use super::{Common, Listing};
 /// `weir tokens`
 #[derive(Debug, Subcommand)]
 pub enum Tokens {
-    /// Create a token and print it; it is not shown again
+    /// Create a token and print it; it is not shown again. Or create a service account
     Create(TokenCreate),
     /// List tokens
     List(TokenList),
@@ -39,6 +39,10 @@ pub struct TokenCreate {
     /// Let it count for so long only, such as 30d, 12h or 90m; without this, until it is revoked
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     pub expires: Option<std::time::Duration>,
+    /// Create a service account in place of a token, and write its key to FILE, as Google's
+    /// libraries read it; the server keeps the public key only
+    #[arg(long, value_name = "FILE")]
+    pub service_account: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub common: Common,
 }

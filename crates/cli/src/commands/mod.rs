@@ -8,6 +8,7 @@ mod operations;
 mod peers;
 mod replications;
 mod server;
+mod service_account;
 mod snapmirror;
 mod status;
 

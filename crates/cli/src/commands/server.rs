@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{open, own};
+use super::{open, own, service_account};
 use crate::Environment;
 use crate::args::{At, Audit, Conditions, Config, Tokens};
 use crate::context::{File, SETTINGS, setting};
@@ -29,6 +29,14 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
             let mut body = json!({"role": role});
             if let (Some(expires), Some(fields)) = (args.expires, body.as_object_mut()) {
                 fields.insert("ttl".to_owned(), format!("{}s", expires.as_secs()).into());
+            }
+            if let Some(file) = &args.service_account {
+                service_account::create(&mut s, &args.name, file, &mut body)?;
+                return s.say(&format!(
+                    "Created service account [{}]. Its key is in {} and nowhere else.",
+                    args.name,
+                    file.display()
+                ));
             }
             let made = s.call(Method::Post, "tokens", &query, Some(&body))?;
             s.say(&format!(

@@ -3,6 +3,9 @@
 //! A token is 256 random bits; the catalog keeps its SHA-256. A slow hash would add nothing: there
 //! is no dictionary of random 256-bit strings. Revoking keeps the row, so that a name in the audit
 //! log stays explained.
+//!
+//! A service account is a row among them with a public key in place of a secret. Its hash is that of
+//! the key, so that no two accounts have one key.
 
 use super::write::{Statement, Value};
 use super::{Catalog, CatalogError};
@@ -36,6 +39,17 @@ pub struct TokenRecord {
     pub expires: Option<Stamp>,
     /// Time of last use, to about a minute.
     pub used: Option<Stamp>,
+    /// The key of a service account; `None`: it is a token, which has a secret.
+    pub account: Option<AccountKey>,
+}
+
+/// A service account's key, as the server has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountKey {
+    /// The public key, in PEM.
+    pub public: String,
+    /// Address at which the account gets access tokens: the audience of what it signs.
+    pub token_uri: String,
 }
 
 /// A line of the audit log.
@@ -162,6 +176,8 @@ fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
     let revoked: Option<i64> = row.try_get(4)?;
     let expires: Option<i64> = row.try_get(5)?;
     let used: Option<i64> = row.try_get(6)?;
+    let (public, token_uri): (Option<String>, Option<String>) = (row.try_get(7)?, row.try_get(8)?);
+    let account = public.zip(token_uri);
     Ok(TokenRecord {
         role: Role::from_name(&role)
             .ok_or_else(|| CatalogError::Damaged("tokens", name.clone(), role))?,
@@ -171,11 +187,42 @@ fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
         revoked: revoked.map(Stamp),
         expires: expires.map(Stamp),
         used: used.map(Stamp),
+        account: account.map(|(public, token_uri)| AccountKey { public, token_uri }),
     })
 }
 
-const SELECT_TOKEN: &str =
-    "SELECT name, role, created, created_by, revoked, expires, used FROM tokens";
+const SELECT_TOKEN: &str = "SELECT name, role, created, created_by, revoked, expires, used, \
+     public_key, token_uri FROM tokens";
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    if !name.is_empty() && name.len() <= 63 && name.chars().all(good) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "NAME_INVALID",
+        "a token's name has 1 to 63 letters, digits and -_.@",
+    ))
+}
+
+/// Returns a record if it is valid at `now`.
+fn valid(record: Option<TokenRecord>, now: Stamp) -> Result<TokenRecord, Refusal> {
+    let record = record
+        .filter(|record| record.revoked.is_none())
+        .ok_or_else(unknown_token)?;
+    if record.expires.is_some_and(|expires| expires <= now) {
+        return Err(Refusal::new(
+            Status::Unauthenticated,
+            "TOKEN_EXPIRED",
+            format!(
+                "token {} has expired (an administrator makes a new one)",
+                record.name
+            ),
+        ));
+    }
+    Ok(record)
+}
 
 impl Catalog {
     /// Creates a token that is valid until `expires`, if given. The secret is returned only this
@@ -192,14 +239,7 @@ impl Catalog {
         clock: &dyn Clock,
         rng: &dyn Rng,
     ) -> Result<(TokenRecord, String), Refusal> {
-        let good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
-        if name.is_empty() || name.len() > 63 || !name.chars().all(good) {
-            return Err(Refusal::new(
-                Status::InvalidArgument,
-                "NAME_INVALID",
-                "a token's name has 1 to 63 letters, digits and -_.@",
-            ));
-        }
+        check_name(name)?;
         let mut secret = [0u8; 32];
         rng.fill(&mut secret);
         let secret = format!("{PREFIX}{}", hex(&secret));
@@ -211,9 +251,50 @@ impl Catalog {
             revoked: None,
             expires,
             used: None,
+            account: None,
         };
         self.insert_token(&record, &secret, actor).await?;
         Ok((record, secret))
+    }
+
+    /// Creates a service account that is valid until `expires`, if given.
+    ///
+    /// # Errors
+    /// `NAME_INVALID`, `NAME_TAKEN` (a revoked account keeps its name), `KEY_TAKEN`, or if the
+    /// catalog cannot be written.
+    pub(crate) async fn create_account(
+        &self,
+        name: &str,
+        (role, expires): (Role, Option<Stamp>),
+        key: AccountKey,
+        actor: &Actor,
+        clock: &dyn Clock,
+    ) -> Result<TokenRecord, Refusal> {
+        check_name(name)?;
+        let of_key = sqlx::query("SELECT name FROM tokens WHERE hash = $1")
+            .bind(hash(&key.public))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        if of_key.is_some() {
+            return Err(Refusal::new(
+                Status::AlreadyExists,
+                "KEY_TAKEN",
+                "there is, or was, a service account with this key; keys are not used twice",
+            ));
+        }
+        let record = TokenRecord {
+            name: name.to_owned(),
+            role,
+            created: clock.now().into(),
+            created_by: actor.name.to_string(),
+            revoked: None,
+            expires,
+            used: None,
+            account: Some(key.clone()),
+        };
+        self.insert_token(&record, &key.public, actor).await?;
+        Ok(record)
     }
 
     async fn insert_token(
@@ -225,8 +306,8 @@ impl Catalog {
         let name = &record.name;
         let mut tx = self.pool.begin().await.map_err(unavailable)?;
         let made = sqlx::query(
-            "INSERT INTO tokens (name, hash, role, created, created_by, expires) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO tokens (name, hash, role, created, created_by, expires, public_key, token_uri) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO NOTHING",
         )
         .bind(name.clone())
         .bind(hash(secret))
@@ -234,6 +315,8 @@ impl Catalog {
         .bind(record.created.0)
         .bind(record.created_by.clone())
         .bind(record.expires.map(|at| at.0))
+        .bind(record.account.as_ref().map(|key| key.public.clone()))
+        .bind(record.account.as_ref().map(|key| key.token_uri.clone()))
         .execute(&mut *tx)
         .await
         .map_err(unavailable)?;
@@ -287,6 +370,7 @@ impl Catalog {
                     revoked: None,
                     expires: None,
                     used: None,
+                    account: None,
                 };
                 self.insert_token(&record, secret, actor).await?;
                 record
@@ -381,20 +465,31 @@ impl Catalog {
             .map(token_of)
             .transpose()
             .map_err(|error| refused(&error))?;
-        let record = record
-            .filter(|record| record.revoked.is_none())
-            .ok_or_else(unknown_token)?;
-        match record.expires.is_some_and(|expires| expires <= now) {
-            true => Err(Refusal::new(
-                Status::Unauthenticated,
-                "TOKEN_EXPIRED",
-                format!(
-                    "token {} has expired (an administrator makes a new one)",
-                    record.name
-                ),
-            )),
-            false => Ok(record),
-        }
+        valid(record, now)
+    }
+
+    /// Returns the service account of this name, if it is valid at `now`.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or if the catalog cannot be read.
+    pub(crate) async fn account(
+        &self,
+        name: &str,
+        now: Stamp,
+    ) -> Result<(TokenRecord, AccountKey), Refusal> {
+        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE name = $1"))
+            .bind(name.to_owned())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        let record = row
+            .as_ref()
+            .map(token_of)
+            .transpose()
+            .map_err(|error| refused(&error))?;
+        let record = valid(record, now)?;
+        let key = record.account.clone().ok_or_else(unknown_token)?;
+        Ok((record, key))
     }
 
     /// Records that a token was used.

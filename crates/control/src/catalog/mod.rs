@@ -18,7 +18,7 @@ mod load;
 mod write;
 
 pub(crate) use access::refused;
-pub use access::{AuditEntry, TokenHash, TokenRecord, check_secret};
+pub use access::{AccountKey, AuditEntry, TokenHash, TokenRecord, check_secret};
 pub use inspect::{CatalogVersion, Inspection, inspect, migrate, probe, version};
 pub use keep::back_up;
 pub(crate) use load::Loaded;
@@ -49,7 +49,13 @@ struct Migration {
 const UNRELEASED: i64 = 3;
 
 /// Migrations from an empty catalog to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES, NAMED_POLICIES, ACTIVE_DIRECTORIES, TOKEN_TIMES];
+const MIGRATIONS: &[Migration] = &[
+    TABLES,
+    NAMED_POLICIES,
+    ACTIVE_DIRECTORIES,
+    TOKEN_TIMES,
+    SERVICE_ACCOUNTS,
+];
 
 /// Version that this program supports.
 pub(crate) const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
@@ -120,6 +126,16 @@ const TOKEN_TIMES: Migration = Migration {
     both: &[
         "ALTER TABLE tokens ADD COLUMN expires BIGINT",
         "ALTER TABLE tokens ADD COLUMN used BIGINT",
+    ],
+    sqlite: &[],
+    postgres: &[],
+};
+
+/// Keys of service accounts, which are tokens that nobody holds: what the key has signed counts.
+const SERVICE_ACCOUNTS: Migration = Migration {
+    both: &[
+        "ALTER TABLE tokens ADD COLUMN public_key TEXT",
+        "ALTER TABLE tokens ADD COLUMN token_uri TEXT",
     ],
     sqlite: &[],
     postgres: &[],
@@ -470,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_of_a_catalog_without_their_times_are_kept() {
+    async fn tokens_of_a_catalog_without_times_and_keys_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("catalog.db");
         let url = format!("sqlite://{}", path.display());
@@ -481,14 +497,14 @@ mod tests {
         old.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             .await
             .unwrap();
-        let before = MIGRATIONS.len() - 1;
+        let before = MIGRATIONS.len() - 2;
         for migration in &MIGRATIONS[..before] {
             for statement in migration.both.iter().chain(migration.sqlite) {
                 old.execute(*statement).await.unwrap();
             }
         }
         for statement in [
-            format!("INSERT INTO meta VALUES ('version', '{}')", KNOWN - 1),
+            format!("INSERT INTO meta VALUES ('version', '{}')", KNOWN - 2),
             "INSERT INTO tokens VALUES ('ops', 'x', 'admin', 7, 'local', NULL)".to_owned(),
         ] {
             old.execute(statement.as_str()).await.unwrap();
@@ -498,6 +514,7 @@ mod tests {
         let tokens = catalog.tokens().await.unwrap();
         assert_eq!((tokens.len(), &*tokens[0].name), (1, "ops"));
         assert_eq!((tokens[0].expires, tokens[0].used), (None, None));
+        assert_eq!(tokens[0].account, None);
         catalog.close().await;
     }
 
