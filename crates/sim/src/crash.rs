@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::disk::World;
 use crate::engine::EngineSubject;
 use crate::generate::{Generator, Profile};
-use crate::machine::{DATA, LOG, Machine, Running, Sizes};
+use crate::machine::{CHUNK, DATA, LOG, Machine, Running, Sizes};
 use crate::model::{Op, Rules, Slot};
 use crate::rand::Choices;
 use crate::runner::Runner;
@@ -180,6 +180,7 @@ impl Life<'_> {
                 1 => self.checkpoint_beside_operations()?,
                 2..=9 => self.release_log(),
                 10 => self.release_all_log(),
+                11 => self.discard(),
                 _ => self.operate()?,
             }
             self.runner.acknowledge(self.running.engine.durable().0);
@@ -264,6 +265,18 @@ impl Life<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Gives free space back to the host, until checkpoints have next to none.
+    fn discard(&mut self) {
+        let space = self.running.engine.aggregate().space();
+        let times = self.choices.between(1, 8);
+        for _ in 0..times {
+            space.discard(self.choices.below(CHUNK));
+        }
+        let holes = self.world.holes(DATA);
+        self.diary
+            .note(format!("discarded: {holes} blocks have no space"));
     }
 
     fn checkpoint(&mut self) {

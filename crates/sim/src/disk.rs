@@ -8,11 +8,15 @@
 //! volatile cache below it does. A disk opened as durable (the intent log: O_DSYNC) has only its
 //! in-flight writes at risk.
 //!
+//! A disk without that is thin: what is discarded has no space until it is provisioned, and a write
+//! to it is a fault of the engine. A crash undoes unflushed discards like writes, wholly, not at
+//! all, or in part.
+//!
 //! Nothing here keeps time. I/O completes at once, unless the test holds it: held operations
 //! complete when, and in which order, the test says so, so that a seed reproduces an interleaving;
 //! or a scrambler thread completes them in random order, for tests with many threads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +24,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::device::Completer;
-use weir_store::{Device, Frame, FrameMut, Io, IoError, IoKind};
+use weir_store::{Device, Discards, Frame, FrameMut, Io, IoError, IoKind};
 
 use crate::rand::Choices;
 
@@ -71,15 +75,78 @@ pub struct Counts {
     pub failed: u64,
 }
 
-struct Unflushed {
-    sequence: u64,
-    addr: u64,
-    blocks: Vec<Block>,
+/// A change that a crash may undo.
+enum Change {
+    Write(u64, Vec<Block>),
+    Discard(Range<u64>),
+    Provision(Range<u64>),
 }
 
+struct Unflushed {
+    sequence: u64,
+    change: Change,
+}
+
+/// Contents of a disk, and its blocks without space.
+#[derive(Clone, Default)]
+struct Medium {
+    image: Image,
+    holes: BTreeSet<u64>,
+}
+
+impl Medium {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Write(addr, blocks) => {
+                for (n, block) in (addr..).zip(blocks) {
+                    self.image.insert(n, block);
+                    self.holes.remove(&n);
+                }
+            }
+            // Contents are undefined afterwards: a pattern exposes code that relies on them.
+            Change::Discard(range) => {
+                let rubbish: Block = Arc::new([0xD5; BLOCK_SIZE]);
+                for n in range {
+                    self.image.insert(n, Arc::clone(&rubbish));
+                    self.holes.insert(n);
+                }
+            }
+            Change::Provision(range) => self.holes.retain(|n| !range.contains(n)),
+        }
+    }
+
+    /// Applies a change that was at risk in a crash.
+    fn land(&mut self, change: &Change, choices: &Choices) {
+        let (range, discards) = match change {
+            Change::Write(addr, blocks) => {
+                if land(&mut self.image, *addr, blocks, choices) {
+                    let range = *addr..*addr + blocks.len() as u64;
+                    self.holes.retain(|n| !range.contains(n));
+                }
+                return;
+            }
+            Change::Discard(range) => (range, true),
+            Change::Provision(range) => (range, false),
+        };
+        let fate = choices.below(3);
+        for part in range.clone().step_by(PART as usize) {
+            let part = part..range.end.min(part + PART);
+            match fate {
+                0 => {}
+                2 if choices.chance(1, 2) => {}
+                _ if discards => self.apply(Change::Discard(part)),
+                _ => self.apply(Change::Provision(part)),
+            }
+        }
+    }
+}
+
+/// Blocks of a discard that land together.
+const PART: u64 = 256;
+
 struct Disk {
-    seen: Image,
-    safe: Image,
+    seen: Medium,
+    safe: Medium,
     unflushed: Vec<Unflushed>,
     length: u64,
     max: u64,
@@ -129,7 +196,9 @@ struct State {
     /// Blocks that the host can still provision.
     host_free: u64,
     /// Writes in flight when the power failed: they may be torn.
-    in_flight: Vec<(DiskId, u64, Vec<Block>)>,
+    in_flight: Vec<(DiskId, Change)>,
+    /// A fault of the engine.
+    wrong: Option<String>,
     watch: Option<Watch>,
 }
 
@@ -178,8 +247,8 @@ impl World {
         let disks = disks
             .iter()
             .map(|options| Disk {
-                seen: Image::new(),
-                safe: Image::new(),
+                seen: Medium::default(),
+                safe: Medium::default(),
                 unflushed: Vec::new(),
                 length: options.length,
                 max: options.max.max(options.length),
@@ -205,6 +274,7 @@ impl World {
                 closing: false,
                 host_free,
                 in_flight: Vec::new(),
+                wrong: None,
                 watch: None,
             }),
             changed: Condvar::new(),
@@ -285,7 +355,7 @@ impl World {
             return None;
         }
         watch.times += 1;
-        let written = state.disks.get(disk.0)?.seen.len();
+        let written = state.disks.get(disk.0)?.seen.image.len();
         let turn = watch.times.is_multiple_of(SELDOM);
         (written < MANY || turn).then(|| Arc::clone(&watch.look))
     }
@@ -295,11 +365,11 @@ impl World {
         let mut state = self.state.lock();
         state.watch = None;
         let disk = &mut state.disks[disk.0];
-        let mut content = disk.seen.get(&block).map_or([0; BLOCK_SIZE], |b| **b);
+        let mut content = disk.seen.image.get(&block).map_or([0; BLOCK_SIZE], |b| **b);
         with(&mut content);
         let content = Arc::new(content);
-        disk.seen.insert(block, Arc::clone(&content));
-        disk.safe.insert(block, content);
+        disk.seen.image.insert(block, Arc::clone(&content));
+        disk.safe.image.insert(block, content);
     }
 
     /// What a read of the block would see.
@@ -308,6 +378,7 @@ impl World {
         let state = self.state.lock();
         state.disks[disk.0]
             .seen
+            .image
             .get(&block)
             .map_or([0; BLOCK_SIZE], |b| **b)
     }
@@ -317,11 +388,18 @@ impl World {
     pub fn written(&self, disk: DiskId) -> Vec<u64> {
         let mut list: Vec<u64> = self.state.lock().disks[disk.0]
             .seen
+            .image
             .keys()
             .copied()
             .collect();
         list.sort_unstable();
         list
+    }
+
+    /// Number of blocks that were discarded and not provisioned again.
+    #[must_use]
+    pub fn holes(&self, disk: DiskId) -> u64 {
+        self.state.lock().disks[disk.0].seen.holes.len() as u64
     }
 
     /// From now on writes and flushes on `disk` wait until they are released; or, with `false`,
@@ -420,26 +498,26 @@ impl World {
     pub fn reboot(&self, choices: &Choices) -> Arc<World> {
         let mut state = self.state.lock();
         self.power_off(&mut state);
-        let in_flight = std::mem::take(&mut state.in_flight);
+        state.expect_right();
+        let mut in_flight = std::mem::take(&mut state.in_flight);
         let host_free = state.host_free;
         let mut disks = Vec::new();
         for (index, disk) in state.disks.iter_mut().enumerate() {
             let mut safe = std::mem::take(&mut disk.safe);
-            let mut at_risk: Vec<(u64, Vec<Block>)> = std::mem::take(&mut disk.unflushed)
+            let mut at_risk: Vec<Change> = std::mem::take(&mut disk.unflushed)
                 .into_iter()
-                .map(|write| (write.addr, write.blocks))
+                .map(|unflushed| unflushed.change)
                 .collect();
-            at_risk.extend(
-                in_flight
-                    .iter()
-                    .filter(|(id, _, _)| id.0 == index)
-                    .map(|(_, addr, blocks)| (*addr, blocks.clone())),
-            );
+            let (here, elsewhere) = std::mem::take(&mut in_flight)
+                .into_iter()
+                .partition(|(id, _)| id.0 == index);
+            in_flight = elsewhere;
+            at_risk.extend(Vec::into_iter(here).map(|(_, change)| change));
             choices.shuffle(&mut at_risk);
-            for (addr, blocks) in &at_risk {
-                land(&mut safe, *addr, blocks, choices);
+            for change in &at_risk {
+                safe.land(change, choices);
             }
-            disk.seen = Image::new();
+            disk.seen = Medium::default();
             disks.push(Disk {
                 seen: safe.clone(),
                 safe,
@@ -459,6 +537,7 @@ impl World {
     #[must_use]
     pub fn copy(&self) -> Arc<World> {
         let state = self.state.lock();
+        state.expect_right();
         let disks = state
             .disks
             .iter()
@@ -485,7 +564,9 @@ impl World {
         for (held, work) in held {
             if let Work::Write { addr, blocks, done } = work {
                 let count = blocks.len() as u64;
-                state.in_flight.push((held.disk, addr, blocks));
+                state
+                    .in_flight
+                    .push((held.disk, Change::Write(addr, blocks)));
                 done.complete(Err(failure(IoKind::Write, addr, count, "power lost")));
             }
             // The completers of reads and flushes return an error when they are dropped.
@@ -502,8 +583,8 @@ impl World {
     }
 }
 
-/// How a write that was at risk landed on the medium.
-fn land(safe: &mut Image, addr: u64, blocks: &[Block], choices: &Choices) {
+/// Lands a write that was at risk, or a part of it; false: none of it.
+fn land(safe: &mut Image, addr: u64, blocks: &[Block], choices: &Choices) -> bool {
     let fate = choices.below(4);
     match fate {
         0 => {}
@@ -533,6 +614,7 @@ fn land(safe: &mut Image, addr: u64, blocks: &[Block], choices: &Choices) {
             }
         }
     }
+    fate != 0
 }
 
 /// Ends the scrambler thread when dropped; everything held completes first.
@@ -576,6 +658,13 @@ impl Finish {
 }
 
 impl State {
+    /// Panics if the engine made a fault: not where it made it, because its threads survive panics.
+    fn expect_right(&self) {
+        if let Some(wrong) = &self.wrong {
+            panic!("{wrong}");
+        }
+    }
+
     /// Whether an injected fault hits this call.
     fn fails(&mut self, id: DiskId, kind: IoKind, addr: u64, count: u64) -> bool {
         let mut hit = false;
@@ -616,7 +705,7 @@ impl State {
                 done,
             } => {
                 for (n, frame) in (addr..).zip(&mut into) {
-                    match disk.seen.get(&n) {
+                    match disk.seen.image.get(&n) {
                         Some(block) => frame.copy_from_slice(&block[..]),
                         None => frame.fill(0),
                     }
@@ -624,17 +713,14 @@ impl State {
                 Finish::Read(done, into)
             }
             Work::Write { addr, blocks, done } => {
-                for (n, block) in (addr..).zip(&blocks) {
-                    disk.seen.insert(n, Arc::clone(block));
-                    if disk.durable {
-                        disk.safe.insert(n, Arc::clone(block));
-                    }
+                if disk.durable {
+                    disk.safe.apply(Change::Write(addr, blocks.clone()));
                 }
+                disk.seen.apply(Change::Write(addr, blocks.clone()));
                 if !disk.durable {
                     disk.unflushed.push(Unflushed {
                         sequence,
-                        addr,
-                        blocks,
+                        change: Change::Write(addr, blocks),
                     });
                 }
                 Finish::Done(done)
@@ -642,16 +728,53 @@ impl State {
             Work::Flush { upto, done } => {
                 let (covered, rest) = std::mem::take(&mut disk.unflushed)
                     .into_iter()
-                    .partition::<Vec<_>, _>(|write| write.sequence <= upto);
+                    .partition::<Vec<_>, _>(|change| change.sequence <= upto);
                 disk.unflushed = rest;
-                for write in covered {
-                    for (n, block) in (write.addr..).zip(write.blocks) {
-                        disk.safe.insert(n, block);
-                    }
+                for unflushed in covered {
+                    disk.safe.apply(unflushed.change);
                 }
                 Finish::Done(done)
             }
         }
+    }
+
+    /// Discards the blocks of `range`; a crash may undo that until a flush or a provisioning.
+    fn discard(&mut self, id: DiskId, range: Range<u64>) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let disk = &mut self.disks[id.0];
+        let before = disk.seen.holes.len();
+        disk.seen.apply(Change::Discard(range.clone()));
+        let more = disk.seen.holes.len() - before;
+        disk.unflushed.push(Unflushed {
+            sequence,
+            change: Change::Discard(range),
+        });
+        if self.host_free != u64::MAX {
+            self.host_free += more as u64;
+        }
+    }
+
+    /// Provisions the blocks of `range` durably, if the host has space for them.
+    fn provision(&mut self, id: DiskId, range: Range<u64>) -> io::Result<()> {
+        let disk = &mut self.disks[id.0];
+        let more = disk.seen.holes.range(range.clone()).count() as u64;
+        if more > self.host_free {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.host_free != u64::MAX {
+            self.host_free -= more;
+        }
+        let (discards, rest) = std::mem::take(&mut disk.unflushed)
+            .into_iter()
+            .partition::<Vec<_>, _>(|unflushed| matches!(unflushed.change, Change::Discard(_)));
+        disk.unflushed = rest;
+        for unflushed in discards {
+            disk.safe.apply(unflushed.change);
+        }
+        disk.seen.apply(Change::Provision(range.clone()));
+        disk.safe.apply(Change::Provision(range));
+        Ok(())
     }
 
     fn check(&self, id: DiskId, kind: IoKind, addr: u64, count: u64) -> Result<(), IoError> {
@@ -725,9 +848,16 @@ impl Device for SimDevice {
         let fails = state.fails(self.id, IoKind::Write, addr.0, count);
         if state.off || fails {
             // A failed write may have reached the medium all the same, or a part of it.
-            state.in_flight.push((self.id, addr.0, blocks));
+            state
+                .in_flight
+                .push((self.id, Change::Write(addr.0, blocks)));
             let why = if fails { "injected" } else { "power lost" };
             return Io::ready(Err(failure(IoKind::Write, addr.0, count, why)));
+        }
+        let range = addr.0..addr.0 + count;
+        if let Some(hole) = state.disks[self.id.0].seen.holes.range(range).next() {
+            state.wrong = Some(format!("a write to block {hole}, which has no space"));
+            return Io::ready(Err(failure(IoKind::Write, addr.0, count, "no space")));
         }
         let (done, io) = Io::pair();
         let work = Work::Write {
@@ -766,24 +896,41 @@ impl Device for SimDevice {
             return Io::ready(Err(error));
         }
         self.world.event(&mut state);
-        if state.off {
-            return Io::ready(Err(failure(IoKind::Discard, addr.0, count, "power lost")));
+        let range = addr.0..addr.0 + count;
+        let fails = state.fails(self.id, IoKind::Discard, addr.0, count);
+        if state.off || fails {
+            state.in_flight.push((self.id, Change::Discard(range)));
+            let why = if fails { "injected" } else { "power lost" };
+            return Io::ready(Err(failure(IoKind::Discard, addr.0, count, why)));
         }
-        // Contents are undefined afterwards: a pattern exposes code that relies on them.
-        let rubbish: Block = Arc::new([0xD5; BLOCK_SIZE]);
-        let disk = &mut state.disks[self.id.0];
-        for n in addr.0..addr.0 + count {
-            disk.seen.insert(n, Arc::clone(&rubbish));
-            disk.safe.insert(n, Arc::clone(&rubbish));
-        }
-        for write in &mut disk.unflushed {
-            for (n, block) in (write.addr..).zip(&mut write.blocks) {
-                if (addr.0..addr.0 + count).contains(&n) {
-                    *block = Arc::clone(&rubbish);
-                }
-            }
-        }
+        state.discard(self.id, range);
         Io::ready(Ok(()))
+    }
+
+    fn discards(&self) -> Discards {
+        match self.world.state.lock().disks[self.id.0].durable {
+            true => Discards::Never,
+            false => Discards::Deprovision,
+        }
+    }
+
+    fn provision(&self, addr: BlockAddr, count: u64) -> io::Result<()> {
+        let mut state = self.world.state.lock();
+        let checked = state.check(self.id, IoKind::Write, addr.0, count);
+        checked.map_err(io::Error::other)?;
+        self.world.event(&mut state);
+        let range = addr.0..addr.0 + count;
+        if state.off {
+            state.in_flight.push((self.id, Change::Provision(range)));
+            return Err(io::Error::other("power lost"));
+        }
+        state.provision(self.id, range)
+    }
+
+    fn find_discarded(&self, found: &mut dyn FnMut(BlockAddr, u64)) -> io::Result<()> {
+        let holes = self.world.state.lock().disks[self.id.0].seen.holes.clone();
+        holes.into_iter().for_each(|n| found(BlockAddr(n), 1));
+        Ok(())
     }
 
     fn length(&self) -> u64 {

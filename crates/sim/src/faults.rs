@@ -1,5 +1,7 @@
 //! Stories of failing and filling disks.
 
+use std::sync::Arc;
+
 use weir_store::IoKind;
 use weir_store::layout;
 use weir_store::superblock::Superblock;
@@ -367,6 +369,63 @@ pub fn full(seed: u64) -> Checked {
         }
     }
     scene.runner.tolerate = Errors::NONE;
+    scene.verify(&running)?;
+    scene.stop(running)
+}
+
+/// Free space goes back to the host, which gives it to others: errors are "no space", checkpoints
+/// never fail, deletion works, and when the host has space again, so has the aggregate. A discard
+/// that fails costs nothing.
+///
+/// # Errors
+/// What was wrong.
+pub fn discarded(seed: u64) -> Checked {
+    let (mut scene, mut running) =
+        Scene::new(seed, Sizes::small(), Profile::mixed().without_opens())?;
+    let choices = Choices::new(seed);
+    let world = |scene: &Scene| Arc::clone(&scene.machine.world);
+    world(&scene).set_host_free(choices.between(CHUNK, 3 * CHUNK));
+    for round in 0..3 {
+        scene.operate(&running, choices.between(20, 100))?;
+        point(&running)?;
+        point(&running)?;
+        if choices.chance(1, 4) {
+            world(&scene).inject(Fault {
+                disk: DATA,
+                on: IoKind::Discard,
+                blocks: None,
+                skip: choices.below(3),
+                times: Some(1),
+            });
+        }
+        let space = running.engine.aggregate().space();
+        let before = space.stats();
+        while space.discard(choices.below(200)) {}
+        let after = space.stats();
+        if after.holes != world(&scene).holes(DATA) && scene.machine.world.counts().failed == 0 {
+            return Err(format!("{after:?}: other holes than the disk has"));
+        }
+        if after.total - after.holes > before.total - before.holes {
+            return Err(format!("a discard took space: {before:?}, then {after:?}"));
+        }
+        scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+        world(&scene).set_host_free(0);
+        scene.operate(&running, choices.between(20, 100))?;
+        point(&running)?;
+        if choices.chance(1, 2) {
+            running = scene
+                .crash(running)
+                .map_err(|e| format!("round {round}: {e}"))?;
+            scene.runner.tolerate = Errors::of(&[Errno::NoSpace]);
+        }
+        drain(&mut scene, &running)?;
+        point(&running)?;
+        world(&scene).set_host_free(3 * CHUNK);
+        point(&running)?;
+        point(&running)?;
+        scene.runner.tolerate = Errors::NONE;
+        scene.operate(&running, 20)?;
+    }
     scene.verify(&running)?;
     scene.stop(running)
 }

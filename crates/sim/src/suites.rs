@@ -85,6 +85,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::faults::full,
     },
     Suite {
+        name: "discarded",
+        about: "free space that the host gives to others: no space, removal works, checkpoints never fail",
+        run: crate::faults::discarded,
+    },
+    Suite {
         name: "threads",
         about: "many threads on shared directories and files",
         run: crate::threads::story,

@@ -173,3 +173,49 @@ fn a_scrambler_completes_everything_in_another_order() {
     drop(scrambler);
     assert!(world.held().is_empty());
 }
+
+#[test]
+fn a_crash_undoes_discards_that_were_not_flushed_wholly_or_in_part() {
+    let thin = DiskOptions {
+        length: 4096,
+        max: 4096,
+        durable: false,
+    };
+    let (mut none, mut some, mut all) = (0, 0, 0);
+    for seed in 0..60 {
+        let world = World::new(&[thin]);
+        let data = world.device(DATA);
+        data.discard(BlockAddr(0), 1024).wait().unwrap();
+        data.flush().wait().unwrap();
+        data.discard(BlockAddr(1024), 1024).wait().unwrap();
+        assert_eq!(world.holes(DATA), 2048);
+        let after = world.reboot(&Choices::new(seed));
+        match after.holes(DATA) {
+            1024 => none += 1,
+            2048 => all += 1,
+            holes => {
+                assert!((1025..2048).contains(&holes), "{holes}");
+                some += 1;
+            }
+        }
+        let data = after.device(DATA);
+        data.provision(BlockAddr(0), 2048).unwrap();
+        let again = after.reboot(&Choices::new(seed));
+        assert_eq!(again.holes(DATA), 0, "what was provisioned stays so");
+    }
+    assert!(none > 5 && some > 5 && all > 5, "{none} {some} {all}");
+}
+
+#[test]
+#[should_panic(expected = "which has no space")]
+fn a_write_to_discarded_space_is_found() {
+    let world = world();
+    let data = world.device(DATA);
+    data.discard(BlockAddr(8), 8).wait().unwrap();
+    assert!(
+        data.write(BlockAddr(4), vec![Frame::zero(); 5])
+            .wait()
+            .is_err()
+    );
+    let _ = world.copy();
+}

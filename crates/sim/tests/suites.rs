@@ -95,6 +95,11 @@ fn a_damaged_superblock_falls_back() {
 }
 
 #[test]
+fn space_that_the_host_gave_to_others_is_missed_by_no_checkpoint() {
+    run("discarded", 6);
+}
+
+#[test]
 fn a_full_disk_refuses_writes_and_allows_removal() {
     run("full", 6);
 }

@@ -270,7 +270,8 @@ impl Aggregate {
         let host_free = self.folder.as_ref().and_then(Folder::host_free)?;
         // Saturates: the maximum may be below the current length.
         let most = self.device.max_length();
-        Some(host_free.min(most.saturating_sub(self.device.length())))
+        let beyond = most.saturating_sub(self.device.length());
+        Some(host_free.min(beyond.saturating_add(self.space.stats().holes)))
     }
 
     /// Returns the current physical space: the device's, and the space that the host's file system
@@ -282,9 +283,16 @@ impl Aggregate {
         // Saturates: the values are informative, and a device may report any size.
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_SIZE as u64);
         Physical {
-            size: bytes(stats.total.saturating_add(growth)),
+            size: bytes(Stats { growth, ..stats }.capacity()),
             free: bytes(Stats { growth, ..stats }.available()),
         }
+    }
+
+    /// Discards a run of free blocks if far more are free than are going to be needed soon, so the
+    /// host gets their space. Blocks the calling thread on the device. Returns true if another call
+    /// may find more.
+    pub fn discard_free(&self) -> bool {
+        self.sound().is_ok() && self.space.discard(self.space.discard_leaves())
     }
 
     fn prepare_space(&self) {

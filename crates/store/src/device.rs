@@ -2,6 +2,7 @@
 
 mod completion;
 mod file;
+mod host_space;
 mod mem;
 mod op;
 mod paced;
@@ -21,6 +22,18 @@ pub use paced::Pace;
 pub(crate) use paced::{PacedDevice, PacedDisk};
 
 use crate::frame::{Frame, FrameMut};
+
+/// Effect of [`Device::discard`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discards {
+    /// The device keeps its space. Nothing is to be discarded.
+    Never,
+    /// The space goes back to the host. The blocks must be [provisioned](Device::provision) before
+    /// they are written again.
+    Deprovision,
+    /// The device learns that the blocks are unused. They can be written again at any time.
+    Hint,
+}
 
 /// A device of 4 KiB blocks.
 ///
@@ -45,14 +58,40 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> Io<()>;
 
     /// Discards `count` blocks from `addr` on that are no longer needed. Their contents are
-    /// undefined afterwards.
+    /// undefined afterwards, and whether they can be written is up to [`Device::discards`]. After
+    /// an error or a crash any of them may have been discarded. May block the calling thread.
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()>;
+
+    /// Returns the effect of [`Device::discard`] on this device.
+    fn discards(&self) -> Discards {
+        Discards::Never
+    }
+
+    /// Gives discarded blocks space again; blocks that have space keep it and their contents.
+    /// Durable on return, so that no crash takes the space from what was accepted for it. Blocks
+    /// the calling thread for milliseconds.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] if the host has no space. Some of the blocks may have got
+    /// theirs.
+    fn provision(&self, _addr: BlockAddr, _count: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Passes every run of blocks that have no space to `found`, in ascending order: those that
+    /// were discarded and not provisioned again.
+    ///
+    /// # Errors
+    /// If the host cannot tell.
+    fn find_discarded(&self, _found: &mut dyn FnMut(BlockAddr, u64)) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns the number of blocks that can be used now.
     fn length(&self) -> u64;
 
     /// Provisions blocks until at least `blocks` can be used, and returns the new length in blocks.
-    /// Does nothing if the device is that long already.
+    /// Does nothing if the device is that long already. Durable on return.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's maximum is reached;

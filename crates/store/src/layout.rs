@@ -17,6 +17,8 @@ use weir_base::{BLOCK_SIZE, BlockAddr};
 
 /// Blocks in a chunk: the number of bits in a map page.
 pub const CHUNK_BLOCKS: u32 = (BLOCK_SIZE * 8) as u32;
+/// Blocks that are discarded together: 4 MiB. A chunk has 32 such pieces.
+pub const PIECE_BLOCKS: u32 = 1024;
 /// Blocks of a superblock slot (64 KiB).
 pub const SUPER_BLOCKS: u32 = 16;
 /// Chunks that one index block describes: 31.25 GiB of device.

@@ -31,9 +31,12 @@
 //! blocks for checkpoints. Deletions above all need it: they need blocks to free blocks. All of
 //! this counts provisioned blocks only: a full host disk shows as "no space" at admission, not as a
 //! failed checkpoint.
+//!
+//! **Discards** give free space back to the host, in pieces of 4 MiB (`space/discard.rs`).
 
 mod bitmap;
 mod check;
+mod discard;
 mod index;
 mod persist;
 #[cfg(test)]
@@ -78,13 +81,16 @@ pub enum Stream {
 pub struct Stats {
     /// Current length of the device.
     pub total: u64,
+    /// Blocks of that length that have no space on the host.
+    pub holes: u64,
     /// Provisioned blocks that are not busy.
     pub free: u64,
     /// Blocks reserved for the overlay, without addresses: [`Space::reserve`].
     pub reserved: u64,
     /// Blocks reserved for checkpoints.
     pub floor: u64,
-    /// Blocks that the host could still provision, as far as known.
+    /// Blocks that the host could still provision, as far as known: holes, and blocks beyond the
+    /// length.
     pub growth: u64,
 }
 
@@ -106,6 +112,13 @@ impl Physical {
 }
 
 impl Stats {
+    /// Returns the number of blocks that the device has and can still get.
+    pub fn capacity(&self) -> u64 {
+        // Saturates: the values are read while space is discarded, and the host's is an estimate.
+        let provisioned = self.total.saturating_sub(self.holes);
+        provisioned.saturating_add(self.growth)
+    }
+
     /// Returns the number of blocks that requests may still use.
     pub fn available(&self) -> u64 {
         self.free
@@ -146,6 +159,10 @@ struct Chunk {
     entry: Entry,
     /// Blocks that are not busy.
     free: u32,
+    /// Pieces that have no space on the host, a bit for each. Their blocks are busy.
+    holes: u32,
+    /// Pieces that may have become free since they were last examined for a discard.
+    candidates: u32,
     map: Option<Map>,
     /// True if the image differs from the last written one.
     dirty: bool,
@@ -158,6 +175,13 @@ impl Chunk {
     /// Returns true if the map is in memory, or can be created without a read.
     fn is_ready(&self) -> bool {
         self.fault.is_none() && (self.map.is_some() || self.entry.generation.0 == 0)
+    }
+
+    /// Returns true if the map equals its page and the holes, so that it can be dropped: it has no
+    /// blocks that are reserved, or freed and not reusable yet, and the page has been durable since
+    /// an earlier checkpoint. `length`: blocks of the chunk.
+    fn is_as_written(&self, length: u32) -> bool {
+        !self.dirty && self.free + self.entry.used + self.hole_blocks() == length
     }
 
     /// Returns the chunk and its map, once [`Space::load`] has returned true.
@@ -187,6 +211,8 @@ struct State {
     groups: Vec<Group>,
     data: Cursor,
     meta: Cursor,
+    /// The chunk before which the search for free space to discard continues, downwards.
+    discard: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -213,6 +239,9 @@ pub struct Space {
     reclaimable: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
     reclaimable_blocks: AtomicU64,
     total: AtomicU64,
+    holes: AtomicU64,
+    /// True as long as the device carries discards out.
+    discarding: AtomicBool,
     free: AtomicU64,
     reserved: AtomicU64,
     floor: AtomicU64,
@@ -337,6 +366,7 @@ impl Space {
             map.busy.clear(bit, len);
             *free += len;
             self.free.fetch_add(u64::from(len), Ordering::Relaxed);
+            note_freed(state, number, bit, len);
         }
     }
 
@@ -489,6 +519,9 @@ impl Space {
             let now = i64::from(*free) + freed;
             invariant!(self.guard => (0..=i64::from(CHUNK_BLOCKS)).contains(&now), "{now} blocks of chunk {number} are free");
             *free = now as u32;
+            if freed > 0 {
+                note_freed(state, number, bit, len);
+            }
             // Two's complement: a decrease is added by wrapping around.
             self.free.fetch_add(freed as u64, Ordering::Relaxed);
         }
@@ -568,6 +601,7 @@ impl Space {
     /// # Errors
     /// [`StoreError::Corrupt`] if they are beyond the device.
     pub fn mark_recovered(&self, addr: BlockAddr, count: u32) -> Result<u32, StoreError> {
+        self.fill_recovered(addr, count);
         let mut owned = 0;
         self.change(addr, count, |map, bit, len| {
             let busy = map.busy.ones(bit, len);
@@ -658,6 +692,7 @@ impl Space {
     pub fn stats(&self) -> Stats {
         Stats {
             total: self.total.load(Ordering::Relaxed),
+            holes: self.holes.load(Ordering::Relaxed),
             free: self.free.load(Ordering::Relaxed)
                 + self.reclaimable_blocks.load(Ordering::Relaxed),
             reserved: self.reserved.load(Ordering::Relaxed),
@@ -690,7 +725,7 @@ impl Space {
     /// could still provide, if known.
     pub fn prepare(&self, host_free: Option<u64>, ahead: u64) {
         self.exhausted.store(false, Ordering::Relaxed);
-        let ready = step(self.total.load(Ordering::Relaxed));
+        let ready = step(self.provisioned());
         while self.left(self.reserved.load(Ordering::Acquire)) < ready && self.grow() {}
         self.load_ahead(ahead);
         if let Some(blocks) = host_free {
@@ -698,18 +733,23 @@ impl Space {
         }
     }
 
-    /// Grows the device by a step; returns `false` if it cannot grow.
+    /// Provisions a step of space: holes first, then blocks beyond the device's length. Returns
+    /// `false` if the host has none.
     fn grow(&self) -> bool {
         if self.exhausted.load(Ordering::Relaxed) {
             return false;
         }
-        let before = self.total.load(Ordering::Relaxed);
+        let before = self.provisioned();
         let _one = self.growing.lock();
         let length = self.device.length();
-        if self.total.load(Ordering::Relaxed) > before {
+        let provisioned = self.provisioned();
+        if provisioned > before {
             return true; // another thread has just done it
         }
-        let mut step = step(length);
+        let mut step = step(provisioned);
+        if self.fill_holes(step) {
+            return true;
+        }
         while step >= LEAST_GROWTH {
             // Growth only counts if it makes the used part longer.
             // Saturates: the device reports
@@ -736,9 +776,16 @@ impl Space {
     }
 }
 
-/// Returns the number of blocks by which a device of `length` blocks grows.
-fn step(length: u64) -> u64 {
-    (length / 8).clamp(LEAST_STEP, MOST_STEP)
+/// Notes that blocks of a chunk were freed: they may make up a piece to discard.
+fn note_freed(state: &mut State, number: u32, bit: u32, len: u32) {
+    if let Some(chunk) = state.chunks.get_mut(number as usize) {
+        chunk.candidates |= discard::pieces(bit, len);
+    }
+}
+
+/// Returns the number of blocks by which a device with `provisioned` blocks grows.
+fn step(provisioned: u64) -> u64 {
+    (provisioned / 8).clamp(LEAST_STEP, MOST_STEP)
 }
 
 /// Returns the chunk with most free blocks, if possible not that of the other stream's cursor.

@@ -428,7 +428,7 @@ impl Storage {
     /// Bytes that the device holds, or may grow to.
     pub fn device_bytes(&self) -> u64 {
         let stats = self.engine.aggregate().space().stats();
-        stats.total.saturating_add(stats.growth) * BLOCK_SIZE as u64
+        stats.capacity() * BLOCK_SIZE as u64
     }
 
     /// The engine, for replication.

@@ -274,6 +274,20 @@ pub const LOCK_TRIES: u32 = 500;
 /// Pause between two attempts to lock a device.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// Extents of a device's file that one call reads, when holes are searched for at a start: 14 KiB.
+pub const EXTENTS_READ: usize = 256;
+
+/// Pieces of free space that are discarded at a time: 124 MiB, as much as a chunk has beside its
+/// map. A hole of any length costs a file system about the same.
+pub const DISCARD_PIECES: u32 = 31;
+
+/// Steps of growth that stay provisioned when free space is discarded. One is provisioned again
+/// after each checkpoint; the second keeps space from being discarded and provisioned in turns.
+pub const DISCARD_LEAVES_STEPS: u64 = 2;
+
+/// Pause after each discard. File systems hold all I/O to a file while they make a hole in it.
+pub const DISCARD_PAUSE: Duration = Duration::from_millis(50);
+
 /// Bytes that a growing device leaves free on the host's file system, for the files beside it that
 /// must still be written.
 pub const HOST_MARGIN: u64 = 32 << 20;

@@ -310,6 +310,73 @@ mod tests {
     }
 
     #[test]
+    fn space_that_is_freed_goes_back_to_the_host() {
+        use std::os::unix::fs::MetadataExt as _;
+
+        const GIB: u64 = 1 << 18;
+        let dir = tempfile::tempdir().unwrap();
+        let place = small(&dir.path().join("data"));
+        let (agg, _) = Aggregate::create(&place, env(1)).unwrap();
+        let host = || {
+            std::fs::metadata(place.data.join("device"))
+                .unwrap()
+                .blocks()
+                / 8
+        };
+        let commit = |agg: &Arc<Aggregate>, change: &mut dyn FnMut(&mut crate::CpWriter)| {
+            let mut cp = agg.begin().unwrap();
+            change(&mut cp);
+            agg.commit(cp, TreeRoot::EMPTY, agg.log().cut()).unwrap();
+        };
+        let mut runs = Vec::new();
+        commit(&agg, &mut |cp| {
+            let mut left = GIB;
+            while left > 0 {
+                let (addr, count) = cp.alloc(left.min(32_768) as u32, None).unwrap();
+                left -= u64::from(count);
+                let birth = cp.generation();
+                runs.push(crate::Run { addr, count, birth });
+            }
+        });
+        assert!(host() > GIB);
+        let before = agg.physical();
+        while agg.discard_free() {}
+        assert!(host() > GIB, "it is in use");
+        commit(&agg, &mut |cp| {
+            runs.drain(..).for_each(|run| cp.freed_run(run))
+        });
+        commit(&agg, &mut |_| {});
+        while agg.discard_free() {}
+        let (held, stats) = (host(), agg.space().stats());
+        let length = agg.device().length();
+        // Two steps of 128 MiB, the floor, and what lies between.
+        assert!(held < GIB / 2, "{held} blocks of {length} are held");
+        assert!((stats.total - stats.holes).abs_diff(held) < 100);
+        let after = agg.physical();
+        // Others use the disk, too.
+        assert!(
+            after.size.abs_diff(before.size) < 256 << 20,
+            "{before:?} {after:?}"
+        );
+        assert!(
+            after.free > before.free + (700 << 20),
+            "{before:?} {after:?}"
+        );
+
+        drop(agg);
+        let (agg, _) = Aggregate::open(&place, env(2)).unwrap();
+        assert_eq!(agg.space().stats().holes, stats.holes);
+        commit(&agg, &mut |cp| {
+            let mut left = GIB;
+            while left > 0 {
+                left -= u64::from(cp.alloc(left.min(32_768) as u32, None).unwrap().1);
+            }
+        });
+        assert!(host() > GIB);
+        assert_eq!(agg.device().length(), length, "holes are used first");
+    }
+
+    #[test]
     fn the_log_may_be_elsewhere_but_must_be_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| Location {

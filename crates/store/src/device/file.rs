@@ -14,8 +14,9 @@
 //! only add two wake-ups to every acknowledgement.
 //!
 //! **Provisioning.** A regular file grows with fallocate(2), so that a full host is noticed when
-//! space is requested and not when it is written. For the same reason discarding does nothing
-//! there: a hole might not be filled again.
+//! space is requested and not when it is written. Discarding makes a hole in it, which has to be
+//! provisioned in the same way before it is written ([`Discards::Deprovision`]). Discards run on
+//! the calling thread: file systems hold all I/O to a file while they make a hole in it.
 //!
 //! **One owner.** The file is locked (flock(2)) on the descriptor used for I/O. The kernel keeps
 //! that descriptor open for as long as I/O of a killed process is in flight. So once a process has
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::fs::{FlockOperation, flock, fstatvfs};
 use rustix::io::Errno;
 pub use weir_base::limits::engine::HOST_MARGIN;
 use weir_base::limits::engine::{LOCK_PAUSE, LOCK_TRIES, LOG_STAGING_BUFFERS, STAGING_BUFFERS};
@@ -40,7 +41,7 @@ use super::staging::{Staging, segments_are_dear};
 use super::sync::{self, ThreadEngine};
 #[cfg(target_os = "linux")]
 use super::uring::UringEngine;
-use super::{Device, Io};
+use super::{Device, Discards, Io, host_space};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut, FramePool};
 
@@ -130,6 +131,7 @@ pub struct FileDevice {
     length: AtomicU64,
     max_len: u64,
     block_device: bool,
+    discards: Discards,
     direct: bool,
     growing: Mutex<()>,
 }
@@ -195,13 +197,14 @@ impl FileDevice {
         let file = Arc::new(file);
         let staging = Arc::new(staging);
         let engine = start_engine(&file, options, &staging);
-        let device = FileDevice {
+        let mut device = FileDevice {
             engine,
             file,
             staging,
             length: AtomicU64::new(bytes / BLOCK_SIZE as u64),
             max_len: options.max_len,
             block_device,
+            discards: Discards::Never,
             direct,
             growing: Mutex::new(()),
         };
@@ -215,6 +218,17 @@ impl FileDevice {
                 if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
                     File::open(folder)?.sync_all()?;
                 }
+            }
+        }
+        // A log is used round and round.
+        if !options.durable && !options.read_only && device.length() > 0 {
+            device.discards = match block_device {
+                true => Discards::Hint,
+                false if host_space::can_give_back(&device.file) => Discards::Deprovision,
+                false => Discards::Never,
+            };
+            if device.discards == Discards::Never {
+                tracing::info!(path = %path.display(), "cannot free parts of the device: not supported by the host's file system; the device keeps its free space");
             }
         }
         tracing::info!(path = %path.display(), mode = device.mode(), blocks = device.length(), "device opened");
@@ -263,30 +277,32 @@ impl FileDevice {
                 .ok_or(io::Error::from(io::ErrorKind::StorageFull))
         };
         let (from, to) = (bytes(now)?, bytes(blocks)?);
-        if margin > 0 && host_free(&self.file)? < to - from + margin {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        loop {
-            match fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP) => {
-                    tracing::warn!(
-                        "the host's file system does not support fallocate; device growth is not reserved"
-                    );
-                    self.file.set_len(to)?;
-                    break;
-                }
-                // Blocks that the failed call reserved are beyond the device's length, and may have
-                // changed the file's.
-                Err(e) => {
-                    self.file.set_len(from)?;
-                    return Err(e.into());
-                }
+        self.leave_host(to - from, margin)?;
+        match host_space::provision(&self.file, from, to - from) {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(
+                    "the host's file system does not support fallocate; device growth is not reserved"
+                );
+                self.file.set_len(to)?;
+            }
+            // Blocks that the failed call reserved are beyond the device's length, and may have
+            // changed the file's.
+            Err(e) => {
+                self.file.set_len(from)?;
+                return Err(e);
             }
         }
         self.length.store(blocks, Ordering::Release);
         Ok(blocks)
+    }
+
+    /// Refuses to take `bytes` from the host if less than `margin` would be left.
+    fn leave_host(&self, bytes: u64, margin: u64) -> io::Result<()> {
+        if margin > 0 && host_free(&self.file)? < bytes + margin {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     fn submit<T>(&self, (op, io): (Op, Io<T>)) -> Io<T> {
@@ -384,13 +400,45 @@ impl Device for FileDevice {
     }
 
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
-        match self.place(IoKind::Discard, addr, count) {
-            Ok(offset) if self.block_device && count > 0 => {
-                self.submit(Op::discard(addr, offset, count))
-            }
-            Ok(_) => Io::ready(Ok(())),
-            Err(e) => Io::ready(Err(e)),
+        let offset = match self.place(IoKind::Discard, addr, count) {
+            Ok(offset) => offset,
+            Err(e) => return Io::ready(Err(e)),
+        };
+        let bytes = count * BLOCK_SIZE as u64;
+        let done = match self.discards {
+            _ if count == 0 => Ok(()),
+            Discards::Never => Ok(()),
+            Discards::Deprovision => host_space::punch(&self.file, offset, bytes),
+            Discards::Hint => host_space::discard(&self.file, offset, bytes),
+        };
+        Io::ready(done.map_err(|e| IoError::new(IoKind::Discard, addr, count, e)))
+    }
+
+    fn discards(&self) -> Discards {
+        self.discards
+    }
+
+    fn provision(&self, addr: BlockAddr, count: u64) -> io::Result<()> {
+        let offset = self.place(IoKind::Write, addr, count);
+        let offset = offset.map_err(|e| io::Error::new(e.source.kind(), e))?;
+        let bytes = count * BLOCK_SIZE as u64;
+        if self.discards == Discards::Deprovision && count > 0 {
+            self.leave_host(bytes, HOST_MARGIN)?;
+            host_space::provision(&self.file, offset, bytes)?;
         }
+        Ok(())
+    }
+
+    fn find_discarded(&self, found: &mut dyn FnMut(BlockAddr, u64)) -> io::Result<()> {
+        let bytes = self.length() * BLOCK_SIZE as u64;
+        if self.discards != Discards::Deprovision {
+            return Ok(());
+        }
+        host_space::find_holes(&self.file, bytes, &mut |offset, bytes| {
+            let first = offset / BLOCK_SIZE as u64;
+            let end = (offset + bytes).div_ceil(BLOCK_SIZE as u64);
+            found(BlockAddr(first), end - first);
+        })
     }
 
     fn length(&self) -> u64 {

@@ -307,3 +307,60 @@ fn has_one_owner() {
     let readers = [0, 1].map(|_| FileDevice::open(&path, FileOptions::data(64).read_only()));
     assert!(readers.iter().all(Result::is_ok));
 }
+
+/// Bytes that the file has on its file system.
+fn host_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn discarded_space_goes_to_the_host_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(64).unwrap();
+    let path = folder.path().join("device");
+    let options = FileOptions::data(8192).create(8192);
+    let device = FileDevice::open(&path, options).unwrap();
+    assert_eq!(
+        device.discards(),
+        Discards::Deprovision,
+        "the tests need a file system that can"
+    );
+    let holes = |device: &FileDevice| {
+        let mut holes = Vec::new();
+        let mut note = |addr: BlockAddr, count| holes.push((addr.0, count));
+        device.find_discarded(&mut note).unwrap();
+        holes
+    };
+    for at in [1023, 1024, 3071, 3072] {
+        let written = device.write(BlockAddr(at), vec![page(&pool, at, 1)]);
+        written.wait().unwrap();
+    }
+    assert_eq!(holes(&device), []);
+    let before = host_bytes(&path);
+    device.discard(BlockAddr(1024), 2048).wait().unwrap();
+    assert!(before - host_bytes(&path) >= 2048 * 4096);
+    assert_eq!(holes(&device), [(1024, 2048)]);
+    drop(device);
+
+    let reader = FileDevice::open(&path, FileOptions::data(8192).read_only()).unwrap();
+    assert_eq!(reader.discards(), Discards::Never);
+    assert_eq!(holes(&reader), []);
+    drop(reader);
+
+    let device = FileDevice::open(&path, FileOptions::data(8192)).unwrap();
+    assert_eq!(
+        (device.length(), holes(&device)),
+        (8192, vec![(1024, 2048)])
+    );
+    device.provision(BlockAddr(1000), 1024).unwrap();
+    assert_eq!(holes(&device), [(2024, 1048)]);
+    device.provision(BlockAddr(2024), 1048).unwrap();
+    assert_eq!(holes(&device), []);
+    for (at, want) in [(1023, 1023), (1024, 0), (3071, 0), (3072, 3072)] {
+        let got = device.read(BlockAddr(at), frames(&pool, 1)).wait().unwrap();
+        assert_eq!(number(&got[0][..8]), want);
+    }
+    device.provision(BlockAddr(8000), 193).unwrap_err();
+    let log = FileDevice::open(&folder.path().join("log"), FileOptions::log().create(64)).unwrap();
+    assert_eq!(log.discards(), Discards::Never);
+}

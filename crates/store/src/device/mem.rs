@@ -1,14 +1,14 @@
 //! A device in memory, for tests of the layers above a device. It has no faults and is durable at
 //! once; the simulated device that loses and tears writes is a different one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr};
 
-use super::{Device, Io};
+use super::{Device, Discards, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
 
@@ -17,6 +17,11 @@ pub struct MemDevice {
     blocks: Mutex<HashMap<u64, Box<[u8; BLOCK_SIZE]>>>,
     length: AtomicU64,
     max: u64,
+    discards: Discards,
+    /// Blocks without space. They cannot be written.
+    holes: Mutex<BTreeSet<u64>>,
+    host_full: AtomicBool,
+    discarded: AtomicU64,
 }
 
 impl MemDevice {
@@ -31,7 +36,43 @@ impl MemDevice {
             blocks: Mutex::default(),
             length: AtomicU64::new(length),
             max: max.max(length),
+            discards: Discards::Never,
+            holes: Mutex::default(),
+            host_full: AtomicBool::new(false),
+            discarded: AtomicU64::new(0),
         }
+    }
+
+    /// Makes discards have this effect.
+    #[must_use]
+    pub fn discarding(self, discards: Discards) -> MemDevice {
+        MemDevice { discards, ..self }
+    }
+
+    /// Makes the host refuse all space from now on, or not any more.
+    pub fn set_host_full(&self, full: bool) {
+        self.host_full.store(full, Ordering::Relaxed);
+    }
+
+    /// Returns the number of blocks that were discarded and not provisioned again.
+    pub fn holes(&self) -> u64 {
+        self.holes.lock().len() as u64
+    }
+
+    /// Returns true if any of these blocks has no space.
+    pub fn any_hole(&self, addr: BlockAddr, count: u64) -> bool {
+        let range = addr.0..addr.0 + count;
+        self.holes.lock().range(range).next().is_some()
+    }
+
+    /// Returns the first block without space.
+    pub fn first_hole(&self) -> Option<BlockAddr> {
+        self.holes.lock().first().copied().map(BlockAddr)
+    }
+
+    /// Returns the number of blocks discarded so far.
+    pub fn discarded(&self) -> u64 {
+        self.discarded.load(Ordering::Relaxed)
     }
 
     /// Changes a block without a write, as a fault at rest would.
@@ -76,6 +117,11 @@ impl Device for MemDevice {
         if let Err(e) = self.check(IoKind::Write, addr, from.len() as u64) {
             return Io::ready(Err(e));
         }
+        let count = from.len() as u64;
+        if self.any_hole(addr, count) {
+            let full = io::ErrorKind::StorageFull.into();
+            return Io::ready(Err(IoError::new(IoKind::Write, addr, count, full)));
+        }
         let mut blocks = self.blocks.lock();
         for (n, frame) in (addr.0..).zip(&from) {
             blocks.insert(n, Box::new(**frame));
@@ -92,8 +138,31 @@ impl Device for MemDevice {
             return Io::ready(Err(e));
         }
         let range = addr.0..addr.0 + count;
+        self.discarded.fetch_add(count, Ordering::Relaxed);
+        if self.discards == Discards::Deprovision {
+            self.holes.lock().extend(range.clone());
+        }
         self.blocks.lock().retain(|n, _| !range.contains(n));
         Io::ready(Ok(()))
+    }
+
+    fn discards(&self) -> Discards {
+        self.discards
+    }
+
+    fn provision(&self, addr: BlockAddr, count: u64) -> io::Result<()> {
+        if self.host_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let range = addr.0..addr.0 + count;
+        self.holes.lock().retain(|n| !range.contains(n));
+        Ok(())
+    }
+
+    fn find_discarded(&self, found: &mut dyn FnMut(BlockAddr, u64)) -> io::Result<()> {
+        let holes = self.holes.lock().clone();
+        holes.into_iter().for_each(|n| found(BlockAddr(n), 1));
+        Ok(())
     }
 
     fn length(&self) -> u64 {
@@ -101,7 +170,8 @@ impl Device for MemDevice {
     }
 
     fn grow(&self, blocks: u64) -> io::Result<u64> {
-        if blocks > self.max {
+        let full = self.host_full.load(Ordering::Relaxed) && blocks > self.length();
+        if blocks > self.max || full {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(self.length.fetch_max(blocks, Ordering::AcqRel).max(blocks))

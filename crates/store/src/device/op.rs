@@ -115,21 +115,6 @@ impl Op {
         )
     }
 
-    pub fn discard(addr: BlockAddr, offset: u64, count: u64) -> (Op, Io<()>) {
-        let (done, io) = Io::pair();
-        (
-            Op::new(
-                IoKind::Discard,
-                addr,
-                count,
-                offset,
-                Vec::new(),
-                Payload::Bare(done),
-            ),
-            io,
-        )
-    }
-
     fn new(
         kind: IoKind,
         addr: BlockAddr,
@@ -196,11 +181,6 @@ impl Op {
     /// Returns the byte offset of the remaining range on the device.
     pub fn offset(&self) -> u64 {
         self.offset
-    }
-
-    /// Returns the length of the whole range in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.count * BLOCK_SIZE as u64
     }
 
     /// Returns the pieces of the next call.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr, Clock};
 
-use super::{Device, Io};
+use super::{Device, Discards, Io};
 use crate::frame::{Frame, FrameMut};
 
 /// Speed of a paced disk.
@@ -129,6 +129,18 @@ impl Device for PacedDevice {
 
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
         self.inner.discard(addr, count)
+    }
+
+    fn discards(&self) -> Discards {
+        self.inner.discards()
+    }
+
+    fn provision(&self, addr: BlockAddr, count: u64) -> io::Result<()> {
+        self.inner.provision(addr, count)
+    }
+
+    fn find_discarded(&self, found: &mut dyn FnMut(BlockAddr, u64)) -> io::Result<()> {
+        self.inner.find_discarded(found)
     }
 
     fn length(&self) -> u64 {

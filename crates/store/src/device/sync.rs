@@ -10,8 +10,6 @@ use std::thread::JoinHandle;
 use weir_base::limits::engine::DEVICE_THREADS as THREADS;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 
 use super::op::{Op, Progress};
 use super::staging::Staging;
@@ -48,17 +46,8 @@ fn step(file: &File, op: &Op) -> io::Result<usize> {
             // SAFETY: as above; the frames are only read.
             check(unsafe { libc::pwritev(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
         }
-        IoKind::Flush => file.sync_data().map(|()| 0),
-        IoKind::Discard => punch(file, op.offset(), op.bytes()).map(|()| 0),
-    }
-}
-
-/// Discards a range of a block device. Discarding is advisory, so lack of support is not an error.
-fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match fallocate(file, mode, offset, bytes) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-        Err(e) => Err(e.into()),
+        // A discard is not an operation of an engine.
+        IoKind::Flush | IoKind::Discard => file.sync_data().map(|()| 0),
     }
 }
 

@@ -25,7 +25,6 @@ use parking_lot::Mutex;
 
 use super::op::{Op, Progress};
 use super::staging::Staging;
-use super::sync;
 use weir_base::invariant;
 use weir_base::limits::engine::DEVICE_DEPTH as DEPTH;
 
@@ -236,12 +235,6 @@ impl Worker {
                 self.flight.vacant.push(slot);
                 return;
             };
-            if op.kind() == IoKind::Discard {
-                // Discards are rare, and only on block devices.
-                self.flight.vacant.push(slot);
-                sync::run(&self.shared.file, &self.shared.staging, op);
-                continue;
-            }
             self.shared.staging.lend(&mut op);
             self.flight.count += 1;
             if let Some(place) = self.flight.ops.get_mut(slot) {

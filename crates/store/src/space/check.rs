@@ -6,7 +6,7 @@ use weir_base::BlockAddr;
 
 use super::bitmap::Bitmap;
 use super::persist::chunk_len;
-use super::{Chunk, Map, MapFault, Space, address, parts};
+use super::{Chunk, Map, MapFault, Space, address, discard, parts};
 use crate::error::StoreError;
 use crate::layout::{self, CHUNK_BLOCKS};
 
@@ -166,10 +166,13 @@ impl Space {
             let same = chunk.map.as_ref().is_some_and(|map| map.image == image);
             chunk.dirty |= !same;
             chunk.fault = None;
-            chunk.free = len - used;
+            chunk.map = None;
+            self.fill_used(number, chunk, &image);
+            chunk.free = len - used - chunk.hole_blocks();
             free += u64::from(chunk.free);
             let mut busy = image.clone();
             busy.set(len, CHUNK_BLOCKS - len);
+            discard::set_holes(&mut busy, chunk.holes);
             chunk.map = Some(Map { image, busy });
         }
         for group in &mut state.groups {

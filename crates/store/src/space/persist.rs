@@ -8,7 +8,7 @@ use weir_base::{BlockAddr, Generation, Poison, invariant};
 
 use super::bitmap::Bitmap;
 use super::index::{self, Entry};
-use super::{Chunk, Cursor, Group, KEPT_MAPS, Map, MapFault, MapRoot, Space, State};
+use super::{Chunk, Cursor, Group, KEPT_MAPS, Map, MapFault, MapRoot, Space, State, discard};
 use crate::block::page_crc;
 use crate::device::Device;
 use crate::error::StoreError;
@@ -43,6 +43,7 @@ impl Space {
                 chunk: 0,
                 bit: CHUNK_BLOCKS / 4 * 3,
             },
+            discard: 0,
         };
         let length = device.length();
         if length < layout::MIN_BLOCKS {
@@ -64,6 +65,8 @@ impl Space {
             reclaimable: Mutex::default(),
             reclaimable_blocks: AtomicU64::new(0),
             total: AtomicU64::new(0),
+            holes: AtomicU64::new(0),
+            discarding: AtomicBool::new(true),
             free: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             floor: AtomicU64::new(0),
@@ -81,6 +84,7 @@ impl Space {
                 space.load_group(&mut state, number, *reference)?;
             }
         }
+        space.find_holes(&mut state);
         *space.state.lock() = state;
         Ok(space)
     }
@@ -126,6 +130,7 @@ impl Space {
                 state.chunks.push(Chunk {
                     entry,
                     free,
+                    candidates: u32::MAX,
                     ..Chunk::default()
                 });
                 added += u64::from(free);
@@ -243,8 +248,10 @@ impl Space {
         });
         match image {
             Ok(image) => {
+                self.fill_used(number, chunk, &image);
                 let mut busy = image.clone();
                 busy.set(length, CHUNK_BLOCKS - length);
+                discard::set_holes(&mut busy, chunk.holes);
                 chunk.map = Some(Map { image, busy });
                 Ok(true)
             }
@@ -258,15 +265,16 @@ impl Space {
                 self.free
                     .fetch_sub(u64::from(chunk.free), Ordering::Relaxed);
                 chunk.free = 0;
+                self.holes
+                    .fetch_sub(u64::from(chunk.hole_blocks()), Ordering::Relaxed);
+                chunk.holes = 0;
                 Ok(false)
             }
         }
     }
 
     /// Drops maps that were not used since the last checkpoint, if there are more than
-    /// [`KEPT_MAPS`]. Only a map that equals its page is dropped. It has no blocks that are
-    /// reserved, or freed and not reusable yet, and the page has been durable since an earlier
-    /// checkpoint.
+    /// [`KEPT_MAPS`].
     fn drop_idle_maps(&self) {
         let state = &mut *self.state.lock();
         let loaded = state.chunks.iter().filter(|c| c.map.is_some()).count();
@@ -275,8 +283,7 @@ impl Space {
         let length = state.length;
         for (number, chunk) in (0u32..).zip(&mut state.chunks) {
             let idle = !std::mem::take(&mut chunk.touched);
-            let as_written =
-                !chunk.dirty && chunk.free + chunk.entry.used == chunk_len(length, number);
+            let as_written = chunk.is_as_written(chunk_len(length, number));
             if excess > 0 && idle && as_written && chunk.map.take().is_some() {
                 excess -= 1;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_base::{Generation, Rng, SeededRng};
 
 use super::*;
-use crate::device::MemDevice;
+use crate::device::{Discards, MemDevice};
 use crate::layout;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,11 +30,17 @@ struct Harness {
     root: Vec<IndexRef>,
     durable: BTreeMap<u64, Block>,
     written: Vec<BlockAddr>,
+    /// Blocks that the device has discarded.
+    discarded: u64,
 }
 
 impl Harness {
     fn new(length: u64, max: u64) -> Harness {
-        let device = Arc::new(MemDevice::growable(length, max));
+        Harness::on(MemDevice::growable(length, max))
+    }
+
+    fn on(device: MemDevice) -> Harness {
+        let device = Arc::new(device);
         let pool = FramePool::new(256).unwrap();
         Harness {
             space: Space::open(device.clone(), &[]).unwrap(),
@@ -45,6 +51,7 @@ impl Harness {
             root: Vec::new(),
             durable: BTreeMap::new(),
             written: Vec::new(),
+            discarded: 0,
         }
     }
 
@@ -125,17 +132,51 @@ impl Harness {
         assert_eq!(stats.total, layout::usable(self.device.length()));
         assert_eq!(
             stats.free,
-            stats.total - u64::from(fixed) - self.blocks.len() as u64
+            stats.total - u64::from(fixed) - self.blocks.len() as u64 - stats.holes
         );
+        for block in self.blocks.keys() {
+            assert!(!self.device.any_hole(BlockAddr(*block), 1), "block {block}");
+        }
+        if self.device.discards() == Discards::Hint {
+            assert_eq!(stats.holes, 0);
+        }
+    }
+
+    /// Writes the first and the last of newly allocated blocks, which need space for that.
+    fn fill(&self, addr: BlockAddr, count: u32) {
+        for at in [addr.0, addr.0 + u64::from(count) - 1] {
+            let mut page = self.pool.alloc(Class::Cp).unwrap();
+            page.fill(at as u8 | 1);
+            let written = self.device.write(BlockAddr(at), vec![page.freeze()]);
+            written.wait().unwrap();
+        }
+    }
+
+    /// Discards up to `times` runs, and checks that they were free.
+    fn discard(&mut self, leave: u64, times: u64) {
+        for _ in 0..times {
+            if !self.space.discard(leave) {
+                break;
+            }
+            let stats = self.space.stats();
+            assert!(stats.free >= stats.reserved + stats.floor + leave);
+            self.discarded = self.discarded.max(self.device.discarded());
+        }
     }
 }
 
-fn run(seed: u64) {
-    println!("seed {seed}");
+fn run(seed: u64, discards: Discards) -> u64 {
+    println!("seed {seed}, {discards:?}");
     let rng = SeededRng::new(seed);
     let length = 4096 + rng.next_u64() % 40_000;
-    let mut h = Harness::new(length, length + 100_000);
+    let device = MemDevice::growable(length, length + 100_000);
+    let mut h = Harness::on(device.discarding(discards));
     for _ in 0..1500 {
+        if rng.next_u64().is_multiple_of(20) {
+            h.device.set_host_full(rng.next_u64().is_multiple_of(4));
+            let leave = rng.next_u64() % 3 * 10_000;
+            h.discard(leave, rng.next_u64() % 8);
+        }
         match rng.next_u64() % 16 {
             0..=5 => {
                 let want = 1 << (rng.next_u64() % 9);
@@ -157,6 +198,7 @@ fn run(seed: u64) {
                     assert!((1..=want).contains(&count));
                     assert!(addr.0 + u64::from(count) <= h.device.length());
                     h.mark(addr, count, None, Some(Block::Reserved));
+                    h.fill(addr, count);
                 }
             }
             6..=8 => {
@@ -187,7 +229,18 @@ fn run(seed: u64) {
             }
             14 => h.checkpoint(),
             _ if !rng.next_u64().is_multiple_of(8) => {}
-            _ if rng.next_u64().is_multiple_of(2) => h.restart(),
+            _ if rng.next_u64().is_multiple_of(2) => {
+                // A crash has left parts of pieces without space, in use or not.
+                h.device.set_host_full(false);
+                if discards == Discards::Deprovision {
+                    let last = h.device.length() - 100;
+                    for _ in 0..rng.next_u64() % 4 {
+                        let at = BlockAddr(rng.next_u64() % last);
+                        h.device.discard(at, 100).wait().unwrap();
+                    }
+                }
+                h.restart();
+            }
             _ => {
                 // A checkpoint whose pages are torn or lost: the newest superblock must lead to the
                 // same map as before.
@@ -198,25 +251,203 @@ fn run(seed: u64) {
                 }
                 h.generation = Generation(h.generation.0 - 1);
                 h.restart();
+                h.device.set_host_full(false);
                 // Blocks named by the log are marked again, and cannot be handed out.
                 let (addr, count) = h.space.allocate(8, None, Stream::Data, Class::Cp).unwrap();
                 h.space.abandon(addr, count);
                 assert_eq!(h.space.mark_recovered(addr, count).unwrap(), 0);
                 assert_eq!(h.space.mark_recovered(addr, 1).unwrap(), 0, "again");
                 h.mark(addr, count, None, Some(Block::Reserved));
+                // Nor if they are where the host has taken the space.
+                if let Some(hole) = h
+                    .device
+                    .first_hole()
+                    .filter(|a| !h.blocks.contains_key(&a.0))
+                {
+                    assert_eq!(h.space.mark_recovered(hole, 1).unwrap(), 0);
+                    h.mark(hole, 1, None, Some(Block::Reserved));
+                    h.fill(hole, 1);
+                }
             }
         }
     }
     h.check();
     h.checkpoint();
+    h.device.set_host_full(false);
     h.restart();
+    h.discarded
 }
 
 #[test]
 fn every_block_is_where_the_model_has_it() {
     for seed in 0..8 {
-        run(seed);
+        run(seed, Discards::Never);
     }
+}
+
+#[test]
+fn every_block_is_where_the_model_has_it_while_space_is_discarded() {
+    let mut discarded = [0, 0];
+    for seed in 0..12 {
+        discarded[0] += run(seed, Discards::Deprovision);
+        discarded[1] += run(seed, Discards::Hint);
+    }
+    assert!(
+        discarded.iter().all(|blocks| *blocks > 30_000),
+        "{discarded:?}"
+    );
+}
+
+/// Fills `chunks` chunks, frees all of it by a durable checkpoint, and lets it be used again.
+fn emptied(chunks: u64, discards: Discards) -> Harness {
+    let blocks = chunks * u64::from(CHUNK_BLOCKS);
+    let mut h = Harness::on(MemDevice::growable(blocks, 2 * blocks).discarding(discards));
+    let mut runs = Vec::new();
+    let spare = h.space.stats().floor + u64::from(layout::PIECE_BLOCKS) - 1;
+    while h.space.stats().free > spare {
+        let want = (h.space.stats().free - spare) as u32;
+        let (addr, n) = h
+            .space
+            .allocate(want, None, Stream::Data, Class::Cp)
+            .unwrap();
+        h.space.commit(addr, n).unwrap();
+        runs.push((addr, n));
+    }
+    h.checkpoint();
+    for (addr, n) in &runs {
+        h.space.free(*addr, *n).unwrap();
+    }
+    assert!(!h.space.discard(0), "freed by no durable checkpoint");
+    h.checkpoint();
+    assert!(!h.space.discard(0), "readers may use it");
+    for (addr, n) in runs {
+        h.space.reuse(addr, n);
+    }
+    h
+}
+
+#[test]
+fn free_space_goes_to_the_host_and_comes_back_from_its_lower_end() {
+    let mut h = emptied(8, Discards::Deprovision);
+    let before = h.space.stats();
+    h.discard(u64::from(CHUNK_BLOCKS), u64::MAX);
+    let after = h.space.stats();
+    assert_eq!(after.holes, h.device.holes());
+    assert_eq!(before.free - after.free, after.holes);
+    assert_eq!(after.capacity(), before.capacity());
+    assert_eq!(after.available(), before.available());
+    let left = after.free - after.floor;
+    let piece = u64::from(layout::PIECE_BLOCKS);
+    assert!(
+        (0..piece).contains(&(left - u64::from(CHUNK_BLOCKS))),
+        "{left} are left"
+    );
+    assert!(h.device.first_hole().unwrap().0 > u64::from(CHUNK_BLOCKS) / 2);
+    h.check();
+
+    // Nothing but the host knows where the holes are.
+    h.checkpoint();
+    h.restart();
+    assert_eq!(
+        h.space.stats(),
+        Stats {
+            reserved: 0,
+            ..after
+        }
+    );
+    let (lowest, length) = (h.device.first_hole().unwrap(), h.device.length());
+    assert!(h.space.reserve(left + 1));
+    assert!(!h.device.any_hole(lowest, 1));
+    assert_eq!(h.device.length(), length, "holes are used first");
+    assert_eq!(h.space.stats().capacity(), after.capacity());
+}
+
+#[test]
+fn what_the_host_has_given_to_others_is_no_space_until_it_has_some_again() {
+    let mut h = emptied(4, Discards::Deprovision);
+    h.discard(0, u64::MAX);
+    h.device.set_host_full(true);
+    let stats = h.space.stats();
+    let more = stats.free - stats.floor + 1;
+    assert!(stats.available() > more && !h.space.reserve(more));
+    assert_eq!(h.space.stats().growth, 0);
+    // Checkpoints have the floor.
+    let floor = h.space.stats().floor as u32;
+    let (addr, n) = h
+        .space
+        .allocate(floor / 2, None, Stream::Data, Class::Cp)
+        .unwrap();
+    h.mark(addr, n, None, Some(Block::Reserved));
+    h.fill(addr, n);
+    h.device.set_host_full(false);
+    assert!(
+        !h.space.reserve(more),
+        "it is asked once for each checkpoint"
+    );
+    h.space.prepare(Some(h.device.holes()), 0);
+    assert!(h.space.reserve(more));
+    h.check();
+}
+
+#[test]
+fn a_hint_is_given_once() {
+    let mut h = emptied(4, Discards::Hint);
+    let free = h.space.stats().free;
+    let cursor = |h: &Harness, chunk| h.space.state.lock().data = Cursor { chunk, bit: 5000 };
+    cursor(&h, 2);
+    h.discard(0, u64::MAX);
+    let all = h.device.discarded();
+    assert!(all > 2 * u64::from(CHUNK_BLOCKS), "{all}");
+    assert_eq!(h.space.stats().free, free);
+    h.discard(0, u64::MAX);
+    assert_eq!(h.device.discarded(), all);
+    cursor(&h, 1);
+    let (addr, n) = h.space.allocate(10, None, Stream::Data, Class::Cp).unwrap();
+    h.space.abandon(addr, n);
+    cursor(&h, 2);
+    h.discard(0, u64::MAX);
+    assert_eq!(h.device.discarded() - all, u64::from(layout::PIECE_BLOCKS));
+    h.check();
+}
+
+#[test]
+fn searching_for_space_to_discard_keeps_no_maps() {
+    let mut h = emptied(20, Discards::Deprovision);
+    h.reopen();
+    h.discard(0, u64::MAX);
+    assert!(h.device.holes() > 18 * u64::from(CHUNK_BLOCKS));
+    let state = h.space.state.lock();
+    assert_eq!(state.chunks.iter().filter(|c| c.map.is_some()).count(), 0);
+}
+
+#[test]
+fn nothing_is_allocated_where_space_is_being_discarded() {
+    let h = emptied(4, Discards::Deprovision);
+    let (space, device) = (&h.space, &h.device);
+    std::thread::scope(|s| {
+        for thread in 0..3 {
+            s.spawn(move || {
+                let rng = SeededRng::new(thread);
+                for _ in 0..3000 {
+                    let want = rng.next_u64() as u32 % 3000 + 1;
+                    let class = [Class::Foreground, Class::Cp][rng.below(2) as usize];
+                    if let Ok((addr, n)) = space.allocate(want, None, Stream::Data, class) {
+                        assert!(!device.any_hole(addr, u64::from(n)));
+                        space.abandon(addr, n);
+                    }
+                }
+            });
+        }
+        s.spawn(|| {
+            for n in 0..400 {
+                if !space.discard(n % 3 * 20_000) {
+                    space.prepare(None, 0);
+                }
+            }
+        });
+    });
+    assert_eq!(space.stats().reserved, 0);
+    h.check();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_base::limits::engine::JOB_PAUSE as LEAST_PAUSE;
+use weir_base::limits::engine::{DISCARD_PAUSE, JOB_PAUSE as LEAST_PAUSE};
 use weir_base::{Lsn, Rng, Time};
 use weir_store::StoreError;
 use weir_store::aggregate::{Aggregate, Replay};
@@ -379,6 +379,19 @@ fn pause(cp: &Checkpointer) -> Duration {
     cp.took().saturating_mul(9).max(LEAST_PAUSE)
 }
 
+/// Waits like `Schedule::wait_for_work`, and discards free space meanwhile.
+fn wait_discarding(cp: &Checkpointer, rest: Duration) -> bool {
+    let core = cp.core();
+    let mut left = rest;
+    while left > DISCARD_PAUSE && core.agg.discard_free() {
+        if core.schedule.wait_for_work(DISCARD_PAUSE) {
+            return true;
+        }
+        left -= DISCARD_PAUSE;
+    }
+    core.schedule.wait_for_work(left)
+}
+
 fn spawn(cp: Arc<Checkpointer>, interval: Duration) -> Result<JoinHandle<()>, StoreError> {
     std::thread::Builder::new()
         .name("weir-cp".into())
@@ -391,7 +404,7 @@ fn spawn(cp: Arc<Checkpointer>, interval: Duration) -> Result<JoinHandle<()>, St
                     true => pause(&cp).min(interval),
                     false => interval,
                 };
-                let due = schedule.wait_for_work(rest);
+                let due = wait_discarding(&cp, rest);
                 if schedule.stopped() {
                     break;
                 }

@@ -134,7 +134,7 @@ impl Core {
     pub(crate) fn capacity(&self) -> (u64, u64) {
         let s = self.agg.space().stats();
         // Saturates: the numbers come from the host.
-        (s.total.saturating_add(s.growth), s.available())
+        (s.capacity(), s.available())
     }
 
     /// Poisons the aggregate because a direct write failed: the contents of the device are unknown.

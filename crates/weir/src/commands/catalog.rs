@@ -86,7 +86,7 @@ async fn make(
     rng: &Arc<dyn Rng>,
 ) -> Result<Rebuilt> {
     let space = engine.aggregate().space().stats();
-    let device_blocks = space.total.saturating_add(space.growth);
+    let device_blocks = space.capacity();
     // Nothing is served from here.
     let vfs = Vfs::new(HandleKey::new([0; 16], [0; 16]));
     let node = Node::new(backend::Parts::new(
