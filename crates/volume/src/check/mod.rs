@@ -425,7 +425,7 @@ fn in_use(space: &Stats) -> u64 {
     let fixed = (0..chunks).flat_map(layout::fixed);
     let fixed: u64 = fixed.map(|(_, count)| u64::from(count)).sum();
     // Saturates: a damaged map counts as it was read.
-    layout::usable(space.total).saturating_sub(space.free + fixed)
+    layout::usable(space.total).saturating_sub(space.free + space.holes + fixed)
 }
 
 fn examine_marks(id: VolumeId, entry: &VolumeEntry, last: MarkId, report: &mut Report) {
