@@ -1,6 +1,7 @@
 """READs whose replies nobody takes, from many addresses and over every protocol: how long others wait meanwhile.
 
-`ATTACK=long` measures each protocol, number of addresses and size of memory, and prints a table."""
+`ATTACK=long` measures each protocol, number of addresses and size of memory, and prints a table; ADDRESSES=N of them those with N
+attacking addresses alone."""
 
 import os
 import re
@@ -21,6 +22,7 @@ import smbwire  # noqa: E402
 
 # Attacking addresses and the connections from all of them.
 CASES = [(2, 32), (4, 400), (40, 400), (1000, 2000)] if LONG else [(40, 120)]
+CASES = [case for case in CASES if str(case[0]) == os.environ.get("ADDRESSES", str(case[0]))]
 MEMORY = ["256M", "1G"] if LONG else ["256M"]
 SECONDS = 20 if LONG else 5
 # What 99 of 100 calls of others take at most, in seconds; a debug build on a busy machine takes longer.
