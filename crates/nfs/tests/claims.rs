@@ -14,7 +14,7 @@ use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
     Style, Verdict, Who,
 };
-use weir_vfs::grace::{Bound, Claimant, Kinds};
+use weir_vfs::grace::{Bound, Claimant, Had, Kinds};
 use weir_vfs::{Export, FileId, Rule, Squash};
 
 const OK: u32 = 0;
@@ -238,10 +238,7 @@ fn a_call_goes_on_as_soon_as_others_let_it_and_is_told_to_come_back_if_they_do_n
     let file = s.create(&root, b"file", 0o644);
     let other = Other::of(&s, &file);
     let write = X::new().o(&file).h(0).u(3).u(2).o(b"new");
-    let (make, remove) = (
-        X::new().o(&root).o(b"dir").sattr(None, None),
-        X::new().o(&root).o(b"file"),
-    );
+    let remove = X::new().o(&root).o(b"file");
     other.cache(&s, Caching::READ_HANDLE);
     let mut calls = [parked(&s, 7, &write), parked(&s, 12, &remove)];
     s.service.tick();
@@ -267,7 +264,8 @@ fn a_call_goes_on_as_soon_as_others_let_it_and_is_told_to_come_back_if_they_do_n
     };
     let now = s.clock.monotonic();
     s.vfs.grace.begin([claimant.clone()], now, support::GRACE);
-    let mut call = parked(&s, 9, &make);
+    let write = X::new().o(&file).h(0).u(3).u(2).o(b"new");
+    let mut call = parked(&s, 7, &write);
     s.service.tick();
     assert_eq!(poll(&mut call), None);
     s.vfs.grace.finished(&claimant);
@@ -322,52 +320,79 @@ fn a_cached_directory_is_broken_by_changes_of_its_entries() {
     s.create(&root, b"elsewhere", 0o644);
 }
 
+/// Statuses of calls that change or read a file of the root, by its handle and its name; those that
+/// move or remove it are last.
+fn calls_at(s: &Server, file: &[u8], name: &[u8]) -> [u32; 7] {
+    let root = s.root();
+    let other = [name, b"2"].concat();
+    let cuts = X::new().o(&root).o(name).u(0).sattr(None, Some(0));
+    let link = X::new().o(file).o(&root).o(&other);
+    let rename = |from: &[u8], to: &[u8]| X::new().o(&root).o(from).o(&root).o(to);
+    [
+        read(s, file, 0, 1),
+        write(s, file, 0),
+        cut(s, file, 1),
+        s.status(8, &cuts),
+        s.status(15, &link),
+        s.status(14, &rename(name, &other)),
+        s.status(12, &X::new().o(&root).o(name)),
+    ]
+}
+
+fn claimant(name: &[u8]) -> Claimant {
+    Claimant {
+        service: ServiceId(2),
+        name: Arc::from(name),
+    }
+}
+
 #[test]
 fn nothing_is_done_that_could_conflict_with_what_may_be_claimed_again() {
     let s = Server::new();
     let root = s.root();
-    let dir = s.mkdir(&root, b"dir", 0o755);
     let file = s.create(&root, b"file", 0o644);
-    let claimant = |name: &[u8]| Claimant {
-        service: ServiceId(2),
-        name: Arc::from(name),
-    };
-    let two = |dir: &[u8], from: &[u8], to: &[u8]| X::new().o(dir).o(from).o(dir).o(to);
-    let create = |name: &[u8], size| X::new().o(&root).o(name).u(0).sattr(None, size);
     let make = |name: &[u8]| X::new().o(&root).o(name).sattr(None, None);
-    let calls = || {
-        [
-            read(&s, &file, 0, 1),
-            write(&s, &file, 0),
-            cut(&s, &file, 1),
-            s.status(8, &create(b"file", Some(0))),
-            s.status(8, &create(b"new", None)),
-            s.status(9, &make(b"made")),
-            s.status(10, &make(b"link").o(b"target")),
-            s.status(15, &X::new().o(&file).o(&dir).o(b"linked")),
-            s.status(14, &two(&dir, b"linked", b"renamed")),
-            s.status(12, &X::new().o(&dir).o(b"renamed")),
-            s.status(13, &X::new().o(&root).o(b"made")),
-        ]
-    };
+    let create = X::new().o(&root).o(b"new").u(1).sattr(None, None);
+    let moved = X::new().o(&root).o(b"made").o(&root).o(b"moved");
     let now = s.clock.monotonic();
     let here = Bound::of(Kinds::ALL, s.volume.id());
     let elsewhere = Bound::of(Kinds::ALL, weir_base::VolumeId(s.volume.id().0 + 1));
     let expected = [
-        (claimant(b"one"), here),
-        (claimant(b"two"), elsewhere),
-        (claimant(b"three"), Bound::NOWHERE),
+        (claimant(b"one"), here.into()),
+        (claimant(b"two"), elsewhere.into()),
+        (claimant(b"three"), Bound::NOWHERE.into()),
     ];
     s.vfs.grace.begin_bound(expected, now, support::GRACE);
-    let mut all = calls();
-    // What is renamed and removed is not there yet.
-    all[8..].iter_mut().for_each(|status| *status = JUKEBOX);
-    assert_eq!(all, [JUKEBOX; 11]);
+    assert_eq!(calls_at(&s, &file, b"file"), [JUKEBOX; 7]);
     assert_eq!(s.getattr(&file).size, 0);
-    assert_eq!(s.status(3, &X::new().o(&root).o(b"new")), 2, "not made");
+    // Nobody had anything of what is new, or of a directory.
+    assert_eq!(s.status(8, &create), OK);
+    assert_eq!(s.status(9, &make(b"made")), OK);
+    assert_eq!(s.status(10, &make(b"link").o(b"target")), OK);
+    assert_eq!(s.status(14, &moved), OK);
+    assert_eq!(s.status(13, &X::new().o(&root).o(b"moved")), OK);
     s.vfs.grace.finished(&claimant(b"one"));
     assert!(s.vfs.grace.runs(now));
-    assert_eq!(calls(), [OK; 11]);
+    assert_eq!(calls_at(&s, &file, b"file"), [OK; 7]);
+}
+
+#[test]
+fn only_the_files_in_which_an_absent_client_had_something_are_waited_for() {
+    let s = Server::new();
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    let other = s.create(&root, b"other", 0o644);
+    let mut had = Had::default();
+    let key = s.vfs.file_id(&file).unwrap().into();
+    had.add(Kinds::ALL, key, 1);
+    let now = s.clock.monotonic();
+    s.vfs
+        .grace
+        .begin_bound([(claimant(b"one"), had)], now, support::GRACE);
+    assert_eq!(calls_at(&s, &other, b"other"), [OK; 7]);
+    assert_eq!(calls_at(&s, &file, b"file"), [JUKEBOX; 7]);
+    s.vfs.grace.finished(&claimant(b"one"));
+    assert_eq!(calls_at(&s, &file, b"file"), [OK; 7]);
 }
 
 #[test]

@@ -78,6 +78,44 @@ impl Had {
     }
 }
 
+/// The handle of a file of the root.
+fn find(s: &Server, name: &[u8]) -> Vec<u8> {
+    let mut r = s.from(OTHER).call(NFS, 3, &X::new().o(&s.root()).o(name));
+    assert_eq!(r.u(), OK);
+    r.o()
+}
+
+/// A host of NLM gives everything up, and is forgotten.
+fn free_all(s: &Server, addr: &str, host: &str) {
+    let args = X::new().o(host.as_bytes()).u(0);
+    s.from(addr).call(support::NLM, 23, &args);
+}
+
+/// Another client does at other files of the volume all that it may.
+fn elsewhere(s: &Server) {
+    let root = s.root();
+    let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
+    let create = X::new().o(&root).o(b"g").u(0).sattr(Some(0o666), Some(0));
+    assert_eq!(v3(8, &create), OK, "CREATE");
+    let g = X::new().o(&find(s, b"g"));
+    assert_eq!(v3(6, &g.clone().h(0).u(1)), OK, "READ");
+    assert_eq!(v3(7, &g.h(0).u(1).u(2).o(b"x")), OK, "WRITE");
+    let rename = X::new().o(&root).o(b"g").o(&root).o(b"h");
+    assert_eq!(v3(14, &rename), OK, "RENAME");
+    let c = Client::new(s, OTHER, b"c");
+    let mut r = c.run(&open(&c, b"h", (3, 3)).getfh());
+    r.ok(22);
+    let state = r.opened();
+    let h = r.handle();
+    let lock = Ops::new().fh(&h).lock(2, (0, 1), &state, b"l");
+    assert_eq!(c.status(&lock), OK, "LOCK");
+    assert_eq!(lockers(s, &h)[2].lock(false, true, 5, 1), GRANTED, "NLM");
+    free_all(s, OTHER, "beta");
+    assert_eq!(c.status(&Ops::new().fh(&h).close(&state)), OK);
+    let remove = X::new().o(&root).o(b"h");
+    assert_eq!(v3(12, &remove), OK, "REMOVE");
+}
+
 fn refused(is: bool, status: u32) -> u32 {
     if is { status } else { OK }
 }
@@ -99,7 +137,11 @@ fn an_absent_client_is_waited_for_where_it_may_conflict_and_nowhere_else() {
         let write = handle.h(0).u(1).u(2).o(b"x");
         assert_eq!(v3(7, &write), refused(writes, JUKEBOX), "WRITE {had:?}");
         let make = X::new().o(&root).o(b"dir").sattr(None, None);
-        assert_eq!(v3(9, &make), refused(writes, JUKEBOX), "MKDIR {had:?}");
+        assert_eq!(v3(9, &make), OK, "nobody had anything of what is new");
+        let rename = X::new().o(&root).o(b"f").o(&root).o(b"f");
+        let expected = refused(writes, JUKEBOX);
+        assert_eq!(v3(14, &rename), expected, "RENAME {had:?}");
+        elsewhere(&s);
         let b = Client::new(&s, OTHER, b"b");
         let opens = |shares| b.status(&open(&b, b"f", shares));
         assert_eq!(opens((1, 0)), refused(reads, GRACE), "{had:?}");
@@ -251,4 +293,156 @@ fn share_reservations_of_nlm_are_waited_for_by_opens_alone() {
         drop(b);
     }
     assert_eq!(share(&s, 1, 1), GRANTED, "it is claimed again");
+}
+
+/// Names of so many files, each with one byte more than another.
+fn names(count: u32) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|n| format!("file {n}").into_bytes())
+        .collect()
+}
+
+/// Gives a client read delegations of files that are there; returns the first's handle.
+fn delegate_many(s: &Server, count: u32) -> Vec<u8> {
+    let _calls = Callbacks::of(s);
+    let names = names(count);
+    for name in &names {
+        s.create(&s.root(), name, 0o666);
+    }
+    let a = Client::new(s, HOST, b"a");
+    for name in &names {
+        let (_, _, given) = delegated(&a, name, 1 | WANT_READ);
+        assert!(matches!(given, Given::Read(_)), "{given:?}");
+    }
+    find(s, &names[0])
+}
+
+#[test]
+fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
+    for (count, settles) in [(10, false), (300, false), (300, true), (4000, true)] {
+        let mut s = Server::with_memory(64 << 20);
+        let first = delegate_many(&s, count);
+        if settles {
+            s.clock.advance(Duration::from_secs(61));
+            s.service.tick();
+        }
+        let many = s.records.all(ServiceId(1)).len();
+        s.vfs.claims.release_all(ServiceId(1));
+        s.crash();
+        let root = s.root();
+        let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
+        let write = |file: &[u8]| v3(7, &X::new().o(file).h(0).u(1).u(2).o(b"x"));
+        // What is on the device alone would be waited for first.
+        assert_eq!(v3(1, &X::new().o(&first)), OK);
+        assert_eq!(write(&first), JUKEBOX);
+        let other = s.create(&root, b"other", 0o666);
+        // A client with more files than are listed may have something anywhere.
+        let listed = count < 20 || (settles && count < 1000);
+        assert_eq!(
+            write(&other),
+            refused(!listed, JUKEBOX),
+            "{count} {settles}"
+        );
+        assert_eq!(many > 1, settles && listed, "{many} records");
+        // It comes back for one of them, and loses the others when it has finished.
+        let _calls = Callbacks::of(&s);
+        let a = Client::reclaiming(&s, HOST, b"a", 1);
+        let again = Ops::new().fh(&first).open_again(b"o", (1, 0));
+        assert_eq!(a.status(&again), OK);
+        let bad = Ops::new().fh(&other).open_again(b"o", (1, 0));
+        assert_eq!(a.status(&bad), refused(listed, RECLAIM_BAD));
+        assert_eq!(a.status(&Ops::new().op(58, X::new().u(0))), OK);
+        assert_eq!(write(&first), OK);
+        s.clock.advance(Duration::from_secs(61));
+        s.service.tick();
+        assert_eq!(s.records.all(ServiceId(1)).len(), 1, "of what it has");
+    }
+}
+
+#[test]
+fn after_a_stop_in_order_only_the_files_are_waited_for_that_clients_had() {
+    for had in Had::ALL {
+        let mut s = Server::new();
+        let file = had.take(&s, &Callbacks::of(&s));
+        let locked = s.create(&s.root(), b"locked", 0o666);
+        assert_eq!(lockers(&s, &locked)[0].lock(false, true, 0, 1), GRANTED);
+        s.service.list_claims();
+        s.vfs.claims.release_all(ServiceId(1));
+        s.cold_start();
+        let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
+        elsewhere(&s);
+        let _calls = Callbacks::of(&s);
+        let b = Client::new(&s, OTHER, b"b");
+        // A delegation too is given beside them.
+        let (_, _, given) = delegated(&b, b"other", 1 | WANT_READ);
+        assert!(matches!(given, Given::Read(_)), "{had:?}");
+        let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
+        assert_eq!(
+            v3(7, &write),
+            refused(had.binds_writes(), JUKEBOX),
+            "{had:?}"
+        );
+        assert_eq!(b.status(&open(&b, b"f", (3, 2))), GRACE, "{had:?}");
+        let lock = lockers(&s, &file)[2].lock(false, true, 9, 1);
+        let expected = if had.binds_locks() {
+            GRACE_PERIOD
+        } else {
+            GRANTED
+        };
+        assert_eq!(lock, expected, "{had:?}");
+        free_all(&s, OTHER, "beta");
+        // So it is after a crash in that time.
+        s.vfs.claims.release_all(ServiceId(1));
+        s.crash();
+        elsewhere(&s);
+        let [alpha, _, beta] = lockers(&s, &locked);
+        assert_eq!(beta.lock(false, true, 0, 1), GRACE_PERIOD);
+        assert_eq!(alpha.reclaim(0, 1), GRANTED);
+        let b = Client::new(&s, OTHER, b"b");
+        assert_eq!(b.status(&open(&b, b"f", (3, 2))), GRACE, "{had:?}");
+        let a = Client::reclaiming(&s, HOST, b"a", 1);
+        let again = Ops::new().fh(&file).open_again(b"o", (3, 0));
+        assert_eq!(a.status(&again), OK, "{had:?}");
+        let bad = Ops::new().fh(&locked).open_again(b"o", (3, 0));
+        assert_eq!(a.status(&bad), RECLAIM_BAD, "it had nothing there");
+        // A host that has come back may have locks anywhere when the server is killed.
+        s.vfs.claims.release_all(ServiceId(1));
+        s.crash();
+        let other = s.create(&s.root(), b"another", 0o666);
+        assert_eq!(lockers(&s, &other)[2].lock(false, true, 0, 1), GRACE_PERIOD);
+        s.clock.advance(support::GRACE);
+        s.service.tick();
+        assert_eq!(lockers(&s, &locked)[2].lock(false, true, 0, 1), GRANTED);
+        s.clock.advance(Duration::from_secs(61));
+        s.service.tick();
+        assert!(
+            s.records
+                .all(ServiceId(0))
+                .iter()
+                .all(|(_, record)| record[0] != 7)
+        );
+    }
+}
+
+#[test]
+fn a_stop_in_the_grace_period_keeps_what_was_not_claimed_again_yet() {
+    let mut s = Server::new();
+    let files = {
+        let a = Client::new(&s, HOST, b"a");
+        [b"f", b"g"].map(|name| a.open(name, b"o", (3, 3)).0)
+    };
+    for _ in 0..2 {
+        s.vfs.claims.release_all(ServiceId(1));
+        s.crash();
+        let a = Client::reclaiming(&s, HOST, b"a", 1);
+        let again = |file: &[u8]| a.status(&Ops::new().fh(file).open_again(b"o", (3, 3)));
+        assert_eq!(again(&files[0]), OK);
+        s.service.list_claims();
+    }
+    s.vfs.claims.release_all(ServiceId(1));
+    s.cold_start();
+    let b = Client::new(&s, OTHER, b"b");
+    for name in [&b"f"[..], b"g"] {
+        assert_eq!(b.status(&open(&b, name, (1, 0))), GRACE);
+    }
 }

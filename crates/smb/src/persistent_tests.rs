@@ -572,7 +572,7 @@ fn an_open_that_conflicts_with_nothing_waits_for_nobody() {
         name: Arc::from(&b"a client of NFSv4"[..]),
     };
     let volume = world.engine.volumes().remove(0).id();
-    let expected = [(claimant, Bound::of(Kinds::OPENS, volume))];
+    let expected = [(claimant, Bound::of(Kinds::OPENS, volume).into())];
     let (now, period) = (world.clock.monotonic(), Duration::from_secs(45));
     world.vfs.grace.begin_bound(expected, now, period);
     let mut b = Client::ready(&world, 9);

@@ -8,8 +8,9 @@
 //!
 //! **While clients may claim again** what they had before a start (`grace`), operations of clients
 //! that have claimed nothing could conflict with it. They wait if one of these clients may have had
-//! something that binds reads, or writes and names. A client that has claimed holds only what does
-//! not conflict with the others' claims.
+//! something in the file that binds reads, or writes and names. Directories are not waited for:
+//! what may be claimed again of one conflicts with no change of its entries. A client that has
+//! claimed holds only what does not conflict with the others' claims.
 
 use crate::EngineContext;
 use crate::claims::{Event, Heard, Passage, Range};
@@ -19,7 +20,10 @@ use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
 use crate::session::AccessModel;
 use weir_base::Ino;
-use weir_volume::{self as volume, FsError};
+use weir_volume::{self as volume, FileKind, FsError};
+
+/// Kinds of claims that bind reads and writes.
+const BINDING: Kinds = Kinds::READS.or(Kinds::WRITES);
 
 /// A name in a directory that is about to change, and whether something has it that goes or moves.
 pub(crate) type Change<'a> = (Ino, Option<&'a [u8]>);
@@ -70,18 +74,12 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Returns true if no client that may reclaim binds reads or writes here.
-    fn need_not_wait(&self) -> bool {
-        let binding = Kinds::READS.or(Kinds::WRITES);
-        !self.grace.binds(binding, self.export.volume.id()) || !self.access.actor().is_stateless()
-    }
-
-    /// Waits for the clients that may reclaim something of a kind.
-    fn await_reclaims(&self, kind: Kinds) -> Result<(), Halt> {
+    /// Waits for the clients that may reclaim something of a kind in a file.
+    fn await_reclaims(&self, kind: Kinds, file: FileId) -> Result<(), Halt> {
         if !self.access.actor().is_stateless() {
             return Ok(());
         }
-        let waits = self.grace.ticket(kind, self.export.volume.id());
+        let waits = self.grace.ticket(kind, file);
         waits.map_or(Ok(()), |ticket| Err(Halt::Recall(ticket)))
     }
 
@@ -92,8 +90,10 @@ impl<A: AccessModel> Operand<'_, A> {
         if self.file.namespace != Namespace::Live {
             return Ok(());
         }
-        let now = self.claims.heard(self.claimed(ino));
-        match (now.none() && self.need_not_wait()) || Some(now) == heard {
+        let file = self.claimed(ino);
+        let now = self.claims.heard(file);
+        let may_wait = || self.grace.binds(BINDING, file) && self.access.actor().is_stateless();
+        match (now.none() && !may_wait()) || Some(now) == heard {
             true => Ok(()),
             false => Err(Halt::Claimed),
         }
@@ -103,10 +103,11 @@ impl<A: AccessModel> Operand<'_, A> {
     pub(crate) fn ask_io(&self, io: Io) -> Result<Heard, Halt> {
         let file = self.claimed(io.ino);
         let heard = self.claims.heard(file);
-        self.await_reclaims(match io.write {
+        let kind = match io.write {
             true => Kinds::WRITES,
             false => Kinds::READS,
-        })?;
+        };
+        self.await_reclaims(kind, file)?;
         let behind = Range {
             start: io.offset,
             last: u64::MAX,
@@ -126,9 +127,18 @@ impl<A: AccessModel> Operand<'_, A> {
     }
 
     fn ask(&self, ino: Ino, event: Event) -> Result<(), Halt> {
-        self.await_reclaims(Kinds::WRITES)?;
         let (file, actor) = (self.claimed(ino), self.access.actor());
+        self.await_reclaims(Kinds::WRITES, file)?;
         result(self.claims.names(file, actor, event, self.export.style))
+    }
+
+    /// Asks the table whether others let a directory's entries or its name be changed.
+    fn ask_directory(&self, dir: Ino, event: Event) -> Result<(), Halt> {
+        let actor = self.access.actor();
+        result(
+            self.claims
+                .names(self.claimed(dir), actor, event, self.export.style),
+        )
     }
 
     /// Checks that others let these names be changed; with `linked`, also that this file gets
@@ -139,17 +149,23 @@ impl<A: AccessModel> Operand<'_, A> {
         changes: &[Change<'_>],
         linked: Option<Ino>,
     ) -> Result<Heard, Halt> {
-        let heard = self.claims.heard_in(self.export.volume.id());
-        if heard.none() && self.need_not_wait() {
+        let volume = self.export.volume.id();
+        let heard = self.claims.heard_in(volume);
+        let may_wait =
+            || self.grace.binds_in(Kinds::WRITES, volume) && self.access.actor().is_stateless();
+        if heard.none() && !may_wait() {
             return Ok(heard);
         }
         for (dir, name) in changes {
-            self.ask(*dir, Event::Entries)?;
+            self.ask_directory(*dir, Event::Entries)?;
             let Some(name) = name else {
                 // Only the directory changes.
                 continue;
             };
             match self.export.volume.lookup(cx, *dir, name) {
+                Ok(found) if found.attr.kind == FileKind::Directory => {
+                    self.ask_directory(found.ino, Event::Name)?;
+                }
                 Ok(found) => self.ask(found.ino, Event::Name)?,
                 Err(volume::Stop::Fail(FsError::NotFound)) => {}
                 Err(stop) => return Err(stop.into()),

@@ -389,6 +389,8 @@ impl Running {
         // No more changes from outside; what was begun is in the catalog.
         drop(self.plane);
         self.event_loops.stop();
+        // No client claims anything any more: what each has is known.
+        self.storage.service().list_claims();
         if let Some(pair) = &self.pair {
             pair.leave();
         }

@@ -114,3 +114,30 @@ fn opens_and_locks_are_claimed_again_after_a_switch_and_nothing_is_written_again
     world.b.serves();
     assert_eq!(after(was, &world), verifier);
 }
+
+#[test]
+fn a_client_that_stays_away_after_a_switch_holds_up_its_own_files_alone() {
+    let world = World::in_sync();
+    let mut was = before(&world);
+    does(&["pair", "switch", "--data", world.a.data()]);
+    world.b.serves();
+    // The holder does not come. The other one has nothing to claim again.
+    let other = &mut was.other;
+    other.moves(world.b.nfs);
+    other.introduce();
+    assert_eq!(other.run(&Ops::new().reclaim_complete()).status, OK);
+    let (new, state) = other.open("new");
+    let write = Ops::new().fh(&new).write(&state, STABLE, b"x");
+    assert_eq!(other.run(&write).status, OK);
+    let lock = Ops::new().fh(&new).lock(false, &state, "m");
+    assert_eq!(other.run(&lock).status, OK);
+    let rename = Ops::new().fh(&was.root).remove("new");
+    assert_eq!(other.run(&rename).status, OK);
+    let (_, theirs) = other.open("file");
+    let lock = Ops::new().fh(&was.file).lock(false, &theirs, "m");
+    assert_eq!(
+        other.run(&lock).status,
+        GRACE,
+        "until the holder had its time"
+    );
+}

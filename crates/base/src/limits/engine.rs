@@ -89,8 +89,8 @@ pub const COMMIT_ROUNDS: u16 = 4;
 pub const MAX_CLIENT_RECORD: usize = 1000;
 
 /// Maximum number of client records in an aggregate: 16,384 each for NLM hosts, NFSv4 clients and
-/// persistent SMB opens.
-pub const MAX_CLIENT_RECORDS: usize = 49_152;
+/// persistent SMB opens, and 4,096 each for the files of NLM hosts and of NFSv4 clients.
+pub const MAX_CLIENT_RECORDS: usize = 57_344;
 
 /// Completed calls remembered by one of the eight shards.
 pub const CALLS_PER_SHARD: usize = 2048;

@@ -73,6 +73,10 @@ pub const MAX_HOSTS: usize = 16_384;
 /// one.
 pub const MAX_HOST_NAMES: usize = 256;
 
+/// Maximum number of records of files in which NFSv4 clients have claims, and of those in which
+/// hosts of NLM have some.
+pub const MAX_FILE_RECORDS: usize = 4096;
+
 /// Maximum number of SMB opens that survive a restart. Each has a record of up to
 /// [`MAX_CLIENT_RECORD`](super::engine::MAX_CLIENT_RECORD) bytes.
 pub const MAX_PERSISTENT_OPENS: usize = 16_384;

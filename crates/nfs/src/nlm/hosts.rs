@@ -14,13 +14,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::limits::protocol::{
-    MAX_HOST_NAMES as MAX_NAMES, MAX_HOSTS, MAX_LOCALS, MAX_MONITORS,
+    MAX_FILE_RECORDS, MAX_HOST_NAMES as MAX_NAMES, MAX_HOSTS, MAX_LOCALS, MAX_MONITORS,
 };
 use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
-use weir_vfs::grace::{Bound, Claimant, Kinds, RecordId, Records};
+use weir_vfs::grace::{Bound, Claimant, FileKey, Had, Kinds, RecordId, Records};
 use weir_vfs::volume::{self, FsError};
-use weir_vfs::{OpResult, Stop};
+use weir_vfs::{FileId, OpResult, Stop};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
@@ -50,6 +50,8 @@ struct Host {
 struct Recovering {
     locals: Locals,
     shares: bool,
+    /// It held something in listed files alone.
+    listed: bool,
     record: RecordId,
     /// The log record that makes `record` durable.
     lsn: Lsn,
@@ -72,6 +74,10 @@ pub(crate) struct Hosts {
     monitors: Vec<(Monitor, RecordId)>,
     /// By address and name.
     recovering: BTreeMap<(IpAddr, Arc<[u8]>), Recovering>,
+    /// Claims of hosts in listed files when the server stopped, by address.
+    files: BTreeMap<IpAddr, Had>,
+    /// The records of that.
+    file_records: Vec<RecordId>,
 }
 
 /// The claimant that reclaims what hosts at an address had: they need not call from the same port, or under the
@@ -81,6 +87,11 @@ pub(crate) fn claimant(addr: IpAddr) -> Claimant {
         service: SERVICE,
         name: addr.to_string().into_bytes().into(),
     }
+}
+
+/// Kinds of claims that a host may have.
+fn kinds(shares: bool) -> Kinds {
+    Kinds::RANGES.or(Kinds::OPENS.or(Kinds::SHARES).when(shares))
 }
 
 /// The call that notifies a host that `name` has reached `state`
@@ -118,6 +129,8 @@ impl Hosts {
             memory: budget.try_reserve(0),
             monitors: Vec::new(),
             recovering: BTreeMap::new(),
+            files: BTreeMap::new(),
+            file_records: Vec::new(),
         };
         for (id, record) in records.all(SERVICE) {
             match recorded::decode(&record) {
@@ -147,14 +160,24 @@ impl Hosts {
                 name,
                 locals,
                 shares,
+                listed,
             } => {
                 let recovering = Recovering {
                     locals: locals.into(),
                     shares,
+                    listed,
                     record,
                     lsn: Lsn(0),
                 };
                 self.recovering.insert((address, name.into()), recovering);
+            }
+            Entry::Files(address, files) => {
+                let whole = Bound::NOWHERE;
+                self.files
+                    .entry(address)
+                    .or_default()
+                    .merge(Had { whole, files });
+                self.file_records.push(record);
             }
             Entry::Monitor(monitor) => self.monitors.push((monitor, record)),
         }
@@ -171,6 +194,7 @@ impl Hosts {
             let recovering = Recovering {
                 locals: h.locals,
                 shares: h.shares,
+                listed: false,
                 record: h.record,
                 lsn: h.lsn,
             };
@@ -199,12 +223,56 @@ impl Hosts {
     }
 
     /// Returns the claimants of what hosts held when the server stopped, each with what that may be.
-    pub(crate) fn expected(&self) -> impl Iterator<Item = (Claimant, Bound)> {
+    pub(crate) fn expected(&self) -> impl Iterator<Item = (Claimant, Had)> {
         let all = self.recovering.iter();
         all.map(|((addr, _), r)| {
-            let shares = Kinds::OPENS.or(Kinds::SHARES).when(r.shares);
-            (claimant(*addr), Bound::anywhere(Kinds::RANGES.or(shares)))
+            let had = match r.listed {
+                true => self.files.get(addr).cloned().unwrap_or_default(),
+                false => Bound::anywhere(kinds(r.shares)).into(),
+            };
+            (claimant(*addr), had)
         })
+    }
+
+    /// Lists the files in which hosts have something, as `files` knows, so that after the next
+    /// start nothing else is waited for. What cannot be written now stays as it is recorded. To be
+    /// called when no client is served any more, and none may claim again what it had before this
+    /// start.
+    pub(crate) fn list(&mut self, files: impl Fn(&Client) -> Vec<FileId>) {
+        let mut records = 0;
+        for (&address, at) in &mut self.hosts {
+            let mut had = BTreeMap::new();
+            for host in &*at {
+                let client = Client {
+                    service: SERVICE,
+                    address,
+                    name: Arc::clone(&host.name),
+                };
+                for file in files(&client) {
+                    let all: &mut Kinds = had.entry(FileKey::from(file)).or_default();
+                    *all = all.or(kinds(host.shares));
+                }
+            }
+            let had: Vec<_> = had.into_iter().collect();
+            let had = had.chunks(recorded::MAX_FILES);
+            records += had.len();
+            if records > MAX_FILE_RECORDS {
+                return;
+            }
+            for files in had {
+                let record = recorded::files(address, files);
+                match self.records.add(SERVICE, &record) {
+                    Ok((id, _)) => self.file_records.push(id),
+                    Err(_) => return,
+                }
+            }
+            for host in at {
+                let record = recorded::listed(address, &host.name, &host.locals, host.shares);
+                if self.records.replace(host.record, &record).is_err() {
+                    return;
+                }
+            }
+        }
     }
 
     fn get(&self, addr: IpAddr, name: &[u8]) -> Option<&Host> {
@@ -304,6 +372,7 @@ impl Hosts {
             return Ok(Recovering {
                 locals: SmallVec::from_slice(&[local]),
                 shares,
+                listed: false,
                 record,
                 lsn,
             });
@@ -311,9 +380,10 @@ impl Hosts {
         let mut new = Recovering {
             locals: old.locals.clone(),
             shares: shares || old.shares,
+            listed: false,
             ..*old
         };
-        if remember(&mut new.locals, local) || new.shares != old.shares {
+        if remember(&mut new.locals, local) || new.shares != old.shares || old.listed {
             let changed = recorded::host(addr, name, &new.locals, new.shares);
             new.lsn = self.records.replace(new.record, &changed)?;
         }
@@ -377,6 +447,11 @@ impl Hosts {
         self.remove(&idle);
         for gone in std::mem::take(&mut self.recovering).into_values() {
             self.records.change_some_time(gone.record, None);
+        }
+        // No host that has not come back relies on them.
+        self.files.clear();
+        for record in std::mem::take(&mut self.file_records) {
+            self.records.change_some_time(record, None);
         }
     }
 

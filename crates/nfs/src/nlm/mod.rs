@@ -129,6 +129,16 @@ impl LockService {
         grace.begin_bound(state.hosts.expected(), now, self.grace);
     }
 
+    /// Makes the records say in which files hosts have something, for the next start. To be called
+    /// when no client is served any more.
+    pub(crate) fn list_claims(&self) {
+        // A host cannot report that it has claimed again all that it had.
+        if !self.vfs.grace.runs(self.clock.monotonic()) {
+            let mut state = self.state.lock();
+            state.hosts.list(|client| self.vfs.claims.files(client));
+        }
+    }
+
     /// Notifies every host that held locks, and the lock managers of this machine that asked for
     /// it, that the server has started.
     fn announce(&self, now: Duration) {

@@ -7,8 +7,13 @@
 //! | 2 | a host that may hold locks and share reservations: its address, length of its name (1), name; the addresses of ours that it uses, the latest last |
 //! | 3 | SM_MON: program, procedure, version to call (4 each), private bytes (16); the rest is the host's name |
 //! | 4 | a host that may hold locks alone; otherwise as 2 |
+//! | 5, 6 | as 2 and 4, of a host that holds some in listed files alone (kind 7) |
+//! | 7 | an address, and files in which hosts there may hold something ([`put_files`]) |
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use weir_vfs::grace::{FILE_BYTES, FileKey, Kinds, files_of, put_files};
+use weir_vfs::volume::MAX_CLIENT;
 
 /// Longest name of a host. DNS has 253 at most (RFC 1035 §2.3.4), Linux 64.
 pub(crate) const MAX_NAME: usize = 255;
@@ -17,6 +22,11 @@ const STATE: u8 = 1;
 const SHARING_HOST: u8 = 2;
 const MONITOR: u8 = 3;
 const LOCKING_HOST: u8 = 4;
+const LISTED_SHARING_HOST: u8 = 5;
+const LISTED_LOCKING_HOST: u8 = 6;
+const FILES: u8 = 7;
+/// Files in one record at most.
+pub(super) const MAX_FILES: usize = (MAX_CLIENT - 18) / FILE_BYTES;
 
 /// A lock manager on this machine that wants to be notified of a host's restart (SM_MON).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +50,11 @@ pub(super) enum Entry {
         locals: Vec<IpAddr>,
         /// It may hold share reservations, too.
         shares: bool,
+        /// It holds something in listed files alone.
+        listed: bool,
     },
+    /// Files in which hosts at an address may hold something.
+    Files(IpAddr, BTreeMap<FileKey, Kinds>),
     Monitor(Monitor),
 }
 
@@ -63,10 +77,34 @@ pub(super) fn state(state: u32) -> Vec<u8> {
     out
 }
 
-/// The record of a host whose name has [`MAX_NAME`] bytes at most.
+/// The record of a host whose name has [`MAX_NAME`] bytes at most, and which may hold something in
+/// any file.
 pub(super) fn host(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bool) -> Vec<u8> {
+    let kind = if shares { SHARING_HOST } else { LOCKING_HOST };
+    host_of(kind, address, name, locals)
+}
+
+/// The record of a host that holds something in listed files alone.
+pub(super) fn listed(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bool) -> Vec<u8> {
+    let kind = if shares {
+        LISTED_SHARING_HOST
+    } else {
+        LISTED_LOCKING_HOST
+    };
+    host_of(kind, address, name, locals)
+}
+
+/// A record of [`MAX_FILES`] files at most in which hosts at an address may hold something.
+pub(super) fn files(address: IpAddr, files: &[(FileKey, Kinds)]) -> Vec<u8> {
+    let mut out = vec![FILES];
+    put_address(&mut out, address);
+    put_files(&mut out, files.iter().map(|(file, kinds)| (file, kinds)));
+    out
+}
+
+fn host_of(kind: u8, address: IpAddr, name: &[u8], locals: &[IpAddr]) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + name.len() + 17 * locals.len());
-    out.push(if shares { SHARING_HOST } else { LOCKING_HOST });
+    out.push(kind);
     put_address(&mut out, address);
     assert!(name.len() <= MAX_NAME, "a name that was to be refused");
     out.push(name.len() as u8);
@@ -128,7 +166,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Entry> {
             let state = r.number()?;
             r.0.is_empty().then_some(Entry::State(state))
         }
-        SHARING_HOST | LOCKING_HOST => {
+        SHARING_HOST | LOCKING_HOST | LISTED_SHARING_HOST | LISTED_LOCKING_HOST => {
             let address = r.address()?;
             let len = r.byte()?;
             let name = r.bytes(usize::from(len))?.to_vec();
@@ -140,9 +178,11 @@ pub(super) fn decode(record: &[u8]) -> Option<Entry> {
                 address,
                 name,
                 locals,
-                shares: kind == SHARING_HOST,
+                shares: matches!(kind, SHARING_HOST | LISTED_SHARING_HOST),
+                listed: matches!(kind, LISTED_SHARING_HOST | LISTED_LOCKING_HOST),
             })
         }
+        FILES => Some(Entry::Files(r.address()?, files_of(r.0)?)),
         MONITOR => Some(Entry::Monitor(Monitor {
             program: r.number()?,
             procedure: r.number()?,
@@ -157,7 +197,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_vfs::volume::MAX_CLIENT;
+    use weir_base::{Ino, VolumeId};
 
     #[test]
     fn records_round_trip_and_fit() {
@@ -168,8 +208,11 @@ mod tests {
             (six, &b""[..], vec![]),
             (six, &longest[..], vec![six; 4]),
         ] {
-            for shares in [false, true] {
-                let record = host(address, name, &locals, shares);
+            for (shares, listed) in [(false, false), (true, false), (false, true), (true, true)] {
+                let record = match listed {
+                    true => super::listed(address, name, &locals, shares),
+                    false => host(address, name, &locals, shares),
+                };
                 assert!(record.len() <= MAX_CLIENT);
                 let (name, locals) = (name.to_vec(), locals.clone());
                 let expected = Entry::Host {
@@ -177,10 +220,22 @@ mod tests {
                     name,
                     locals,
                     shares,
+                    listed,
                 };
                 assert_eq!(decode(&record), Some(expected));
             }
         }
+        let key = |ino| FileKey {
+            volume: VolumeId(1),
+            ino: Ino(ino),
+        };
+        let held: Vec<_> = (0..MAX_FILES as u64)
+            .map(|n| (key(n), Kinds::RANGES))
+            .collect();
+        let record = files(six, &held);
+        assert!(record.len() <= MAX_CLIENT);
+        let expected = Entry::Files(six, held.into_iter().collect());
+        assert_eq!(decode(&record), Some(expected));
         assert_eq!(decode(&state(7)), Some(Entry::State(7)));
         let m = Monitor {
             host: longest,

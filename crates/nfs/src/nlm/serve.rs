@@ -39,7 +39,7 @@ struct Asked {
     reclaim: bool,
     /// The host is to be notified of a restart.
     monitored: bool,
-    volume: VolumeId,
+    file: FileId,
     kinds: Kinds,
     /// Kinds of others' claims that it conflicts with.
     against: Kinds,
@@ -245,7 +245,7 @@ impl<'a> Op<'a> {
     fn test(&self, file: FileId, lock: &Lock) -> (Stat, Option<Lock>) {
         let (grace, now) = (&self.service.vfs.grace, self.service.clock.monotonic());
         let against = Kinds::against_lock(lock.exclusive);
-        if grace.admit_new(against, file.volume, now).is_err() {
+        if grace.admit_new(against, file, now).is_err() {
             return (Stat::DeniedGracePeriod, None);
         }
         match self.service.vfs.claims.test(file, lock) {
@@ -263,9 +263,9 @@ impl<'a> Op<'a> {
         let grace = &self.service.vfs.grace;
         let admitted = if asked.reclaim {
             let claimant = claimant(client.address);
-            grace.admit_again(&claimant, asked.kinds, asked.volume, now)
+            grace.admit_again(&claimant, asked.kinds, asked.file, now)
         } else {
-            grace.admit_new(asked.against, asked.volume, now)
+            grace.admit_new(asked.against, asked.file, now)
         };
         match admitted {
             Ok(()) => {}
@@ -303,7 +303,7 @@ impl<'a> Op<'a> {
             nsm_state: a.state,
             reclaim: a.reclaim,
             monitored,
-            volume: file.volume,
+            file,
             kinds: Kinds::RANGES,
             against: Kinds::against_lock(a.exclusive),
         };
@@ -372,7 +372,7 @@ impl<'a> Op<'a> {
             nsm_state: 0,
             reclaim: a.reclaim,
             monitored: true,
-            volume: file.volume,
+            file,
             kinds: Kinds::OPENS.or(Kinds::SHARES),
             against: Kinds::against_open(a.access & 1 != 0, a.access & 2 != 0, a.deny != 0),
         };

@@ -26,6 +26,7 @@ use super::args::{
 };
 use super::backchannel::flag::CB_PATH_DOWN;
 use super::callback::Callback;
+use super::kept::Record;
 use super::offload::Offload;
 use super::protect::{MACHINE_MAY, MACHINE_MUST, MachineOps, Principal, Protect, is_protected};
 use super::reach::Reach;
@@ -42,9 +43,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weir_base::{Budget, Lsn, Reservation, Rng};
+use weir_base::{Budget, Reservation, Rng};
 use weir_vfs::claims::{self, LITTLE, Owner, RESERVE, ServiceId};
-use weir_vfs::grace::{Bound, Claimant, LEASE, RecordId};
+use weir_vfs::grace::{Claimant, LEASE};
 
 /// Our clients' number among the services in the table of claims.
 pub const SERVICE: ServiceId = ServiceId(1);
@@ -75,18 +76,6 @@ mod flag {
     /// What a client may say in minor version 1, and what version 2 adds.
     pub const ASKED: u32 = 0x4007_0103;
     pub const FENCE_OPS: u32 = 0x0000_0004;
-}
-
-/// The record of a client.
-pub struct Record {
-    /// Its number.
-    pub id: RecordId,
-    /// The log record with which it is durable.
-    pub lsn: Lsn,
-    /// Claims that it covers.
-    pub bound: Bound,
-    /// The addresses in it.
-    pub addresses: Vec<IpAddr>,
 }
 
 /// The caller of an operation that decides on a client.
@@ -149,7 +138,7 @@ pub struct Client {
     /// The name that it keeps over restarts.
     pub recorded: Arc<[u8]>,
     /// Its record, once there is one.
-    pub record: Mutex<Option<Record>>,
+    pub(super) record: Mutex<Option<Record>>,
     creation: Mutex<Creation>,
     /// What it has open and locked.
     pub states: RwLock<States>,

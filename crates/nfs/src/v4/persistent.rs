@@ -17,9 +17,10 @@
 //! and sends it there.
 //!
 //! **OPEN** of a file that it made is answered with a stateid that means nothing, as any of before
-//! the restart. The client claims the open with the others: its record was durable before the
-//! open's. One that failed after it had made the file, since another client denied it the open,
-//! leaves that in the log under the same key.
+//! the restart. The client claims the open with the others: that it is recorded at all was durable
+//! before the open's record, and which file it opened became known with that
+//! ([`Before::has_unrecorded`]). One that failed after it had made the file, since another client
+//! denied it the open, leaves that in the log under the same key.
 //!
 //! **Bound.** As for NFSv3 ([`crate::rpc::drc`]), with which it shares the engine's places for
 //! 16,384 calls.
@@ -28,10 +29,12 @@ use super::session::MAX_OPERATIONS;
 use super::status::Status;
 use super::types::SessionId;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use weir_base::limits::protocol::REPLY_AGE_RECOVERED;
 use weir_base::{Ino, SipKey, VolumeId};
+use weir_vfs::FileId;
+use weir_vfs::grace::FileKey;
 use weir_vfs::volume::{CallKey, DoneCall};
 
 /// The first byte of a key is this and the operation's place in the COMPOUND. The keys of NFSv3 begin with a procedure's number,
@@ -107,13 +110,21 @@ pub(super) fn failed_with(ino: Ino) -> Option<Status> {
 pub(crate) struct Before {
     pub(super) secret: SipKey,
     pub(super) done: Mutex<HashMap<CallKey, (VolumeId, Ino)>>,
+    /// Files that they made and that no client is recorded to have opened.
+    unrecorded: Mutex<HashSet<FileKey>>,
     /// Until when clients may ask, on the monotonic clock.
     pub(super) until: Duration,
 }
 
 impl Before {
-    /// What is known at `now`, the start.
-    pub(crate) fn new(secret: SipKey, done: &[DoneCall], now: Duration) -> Before {
+    /// Takes what is known at `now`, the start; `recorded` tells whether a client is recorded to
+    /// have had a file open.
+    pub(crate) fn new(
+        secret: SipKey,
+        done: &[DoneCall],
+        now: Duration,
+        recorded: impl Fn(FileKey) -> bool,
+    ) -> Before {
         let mut known = HashMap::with_capacity(done.len());
         for call in done {
             let of = known.entry(call.key).or_insert((call.volume, call.ino));
@@ -122,8 +133,14 @@ impl Before {
                 *of = (call.volume, call.ino);
             }
         }
+        let files = known.values().map(|(volume, ino)| FileKey {
+            volume: *volume,
+            ino: *ino,
+        });
+        let unrecorded = files.filter(|file| !recorded(*file)).collect();
         Before {
             secret,
+            unrecorded: Mutex::new(unrecorded),
             done: Mutex::new(known),
             until: now + Duration::from_secs(REPLY_AGE_RECOVERED.unsigned_abs()),
         }
@@ -149,10 +166,17 @@ impl Before {
         (!found.is_empty()).then_some(Repeated(found))
     }
 
+    /// Returns true if an operation has made a file of which no client is recorded to have had it
+    /// open: the server may have stopped between the two.
+    pub(super) fn has_unrecorded(&self, file: FileId) -> bool {
+        self.unrecorded.lock().contains(&file.into())
+    }
+
     /// Forgets all when the time for questions is over.
     pub(super) fn tick(&self, now: Duration) {
         if now >= self.until {
             *self.done.lock() = HashMap::new();
+            *self.unrecorded.lock() = HashSet::new();
         }
     }
 }

@@ -218,10 +218,7 @@ impl Nfs4 {
             self.end(&client);
         }
         if !self.vfs.grace.runs(self.monotonic()) {
-            // A client that has not come back has lost what it had.
-            for (_, gone) in self.before.lock().drain() {
-                self.records.change_some_time(gone.id, None);
-            }
+            self.forget_before();
             self.trim_records();
         }
     }

@@ -2,28 +2,27 @@
 
 use super::blocked::Blocked;
 use super::calls::Callbacks;
-use super::client::{Caller, Client, IN_USE, Record, Registry, SERVICE};
+use super::client::{Client, Registry, SERVICE};
+use super::kept::Before;
 use super::offload::Offloads;
-use super::persistent::Before;
-use super::protect::Principal;
+use super::persistent;
 use super::pseudo::Pseudo;
 use super::recalled::Recalled;
-use super::recorded::{self, MAX_ADDRESSES};
+use super::recorded;
 use super::referral::Referral;
 use crate::idmap::IdMap;
 use crate::rpc::outcome::PATIENCE_NFS4;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use weir_base::{Clock, Lsn, Rng, SipKey, Time};
+use weir_base::{Clock, Rng, SipKey, Time};
 use weir_conn::Patience;
 use weir_vfs::claims::{Notice, Sink};
-use weir_vfs::grace::{Bound, Claimant, RecordId, Records};
+use weir_vfs::grace::{Claimant, FileKey, Records};
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{Error, ExportTable, OpResult, Stop, Vfs};
+use weir_vfs::{ExportTable, Vfs};
 
 /// What the service is made of.
 pub(crate) struct Parts {
@@ -37,18 +36,6 @@ pub(crate) struct Parts {
     pub(crate) done: Vec<DoneCall>,
 }
 
-/// Seconds between two times at which records are trimmed.
-pub(super) const TRIM: u64 = 60;
-
-/// A record of before the start, of a client that has not come back.
-pub(super) struct Expected {
-    pub(super) id: RecordId,
-    pub(super) bound: Bound,
-    pub(super) addresses: Vec<IpAddr>,
-    /// A caller elsewhere was refused, and that was logged.
-    pub(super) reported: bool,
-}
-
 /// The service. See the parent module.
 pub(crate) struct Nfs4 {
     pub(super) vfs: Arc<Vfs>,
@@ -56,11 +43,13 @@ pub(crate) struct Nfs4 {
     pub(crate) registry: Registry,
     pub(super) records: Arc<Records>,
     /// Records of before the start, of clients that have not come back.
-    pub(super) before: Mutex<HashMap<Box<[u8]>, Expected>>,
+    pub(super) before: Mutex<Before>,
+    /// Number of records of files beside those of clients.
+    pub(super) file_records: AtomicUsize,
     /// When records are trimmed next, in seconds on the monotonic clock.
     pub(super) next_trim: AtomicU64,
     /// What was carried out before the start.
-    pub(super) before_start: Before,
+    pub(super) before_start: persistent::Before,
     /// Distinguishes owners of opens and locks in the table of claims.
     pub(super) owners: SipKey,
     /// `so_major_id` and the server's scope: the same over restarts, another for another server.
@@ -94,27 +83,22 @@ impl Nfs4 {
         let server = p.vfs.derive_secret(b"nfs4 server").hash128(&[]);
         let identity = format!("{}/{server:032x}", p.name);
         let budget = Arc::clone(p.vfs.claims.budget());
-        let mut before = HashMap::new();
-        for (id, record) in p.records.all(SERVICE) {
-            match recorded::decode(&record, owners) {
-                Some(known) => {
-                    let expected = Expected {
-                        id,
-                        bound: known.bound,
-                        addresses: known.addresses,
-                        reported: false,
-                    };
-                    before.insert(known.name, expected);
-                }
-                None => tracing::warn!(?record, "cannot decode the record of an NFSv4 client"),
-            }
-        }
-        let expected = before.iter().map(|(name, expected)| {
-            let (service, name) = (SERVICE, name.as_ref().into());
-            (Claimant { service, name }, expected.bound)
+        let (recorded, gone) = Before::load(p.records.all(SERVICE), owners);
+        // Their clients were removed, and they were not yet.
+        gone.iter()
+            .for_each(|id| p.records.change_some_time(*id, None));
+        let expected = recorded.had().map(|(name, had)| {
+            let (service, name) = (SERVICE, name.into());
+            (Claimant { service, name }, had)
         });
         let now = p.clock.monotonic();
         p.vfs.grace.begin_bound(expected, now, p.grace);
+        let listed: HashSet<FileKey> = recorded
+            .had()
+            .flat_map(|(_, had)| had.files.into_keys())
+            .collect();
+        let is_listed = |file| listed.contains(&file);
+        let before_start = persistent::Before::new(sessions, &p.done, now, is_listed);
         Arc::new_cyclic(|this: &Weak<Nfs4>| {
             let sink: Weak<dyn Sink> = this.clone();
             p.vfs.claims.attach(SERVICE, sink);
@@ -123,9 +107,10 @@ impl Nfs4 {
                 vfs: p.vfs,
                 clock: p.clock,
                 records: p.records,
-                before: Mutex::new(before),
+                file_records: AtomicUsize::new(recorded.file_records()),
+                before: Mutex::new(recorded),
                 next_trim: AtomicU64::new(0),
-                before_start: Before::new(sessions, &p.done, now),
+                before_start,
                 owners,
                 identity: identity.into_bytes().into(),
                 pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), &[], 0)))),
@@ -163,7 +148,7 @@ impl Nfs4 {
             .claims
             .release(std::slice::from_ref(&client.claims));
         if let Some(record) = client.record.lock().take() {
-            self.records.change_some_time(record.id, None);
+            self.forget(&record.kept);
         }
         self.vfs.grace.finished(&client.claimant());
     }
@@ -203,108 +188,6 @@ impl Nfs4 {
         }
         made
     }
-
-    /// Removes from the records, once in a while, what clients have given up: after a restart nobody waits for it.
-    pub(super) fn trim_records(&self) {
-        let now = self.monotonic().as_secs();
-        if now < self.next_trim.load(Ordering::Relaxed) {
-            return;
-        }
-        self.next_trim.store(now + TRIM, Ordering::Relaxed);
-        for client in self.registry.clients() {
-            let states = client.states.read();
-            let bound = states.bound();
-            let mut record = client.record.lock();
-            match record.as_mut() {
-                Some(gone) if bound == Bound::NOWHERE => {
-                    self.records.change_some_time(gone.id, None);
-                    *record = None;
-                }
-                Some(trimmed) if trimmed.bound != bound => {
-                    trimmed.bound = bound;
-                    let encoded = recorded::encode(&client.recorded, &bound, &trimmed.addresses);
-                    self.records.change_some_time(trimmed.id, Some(&encoded));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Records that a client may have such claims. A claim must not be acknowledged before the LSN is durable.
-    pub(super) fn record(&self, client: &Client, bound: Bound) -> OpResult<Lsn> {
-        let mut record = client.record.lock();
-        if let Some(record) = record.as_ref().filter(|record| record.bound.covers(bound)) {
-            return Ok(record.lsn);
-        }
-        if client.is_expired() {
-            return Err(Error::Delay.into());
-        }
-        let name = client.recorded.as_ref();
-        let mut before = self.before.lock();
-        let known = record.as_ref();
-        let known = known.map(|record| (record.id, record.bound, &record.addresses));
-        let old = before
-            .get(name)
-            .map(|old| (old.id, old.bound, &old.addresses));
-        let known = known.or(old);
-        let bound = known.map_or(bound, |(_, had, _)| had.or(bound));
-        let addresses = addresses(client, known.map_or(&[], |(_, _, had)| had));
-        let encoded = || recorded::encode(name, &bound, &addresses);
-        let made = match known {
-            // It is durable since before the start.
-            Some((id, had, at)) if had == bound && *at == addresses => Ok((id, Lsn(0))),
-            Some((id, ..)) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
-            None => self.records.add(SERVICE, &encoded()),
-        };
-        let (id, lsn) = made.map_err(|stop| Stop::of_record(&self.records, stop))?;
-        before.remove(name);
-        *record = Some(Record {
-            id,
-            lsn,
-            bound,
-            addresses,
-        });
-        Ok(lsn)
-    }
-
-    /// Records that a client has another address, if it is recorded.
-    pub(super) fn record_addresses(&self, client: &Client) {
-        if let Some(record) = client.record.lock().as_mut() {
-            record.addresses = addresses(client, &record.addresses);
-            let encoded = recorded::encode(&client.recorded, &record.bound, &record.addresses);
-            self.records.change_some_time(record.id, Some(&encoded));
-        }
-    }
-
-    /// Returns true if a name is that of a client that may claim again what it had, which is not at the caller's address. The
-    /// first such caller is logged.
-    pub(super) fn is_recorded_elsewhere(&self, owner: &[u8], caller: &Caller<'_>) -> bool {
-        if !self.vfs.grace.runs(caller.now) || Principal::of(caller.credential).is_proven() {
-            return false;
-        }
-        let mut before = self.before.lock();
-        let Some(expected) = before.get_mut(&recorded::name(self.owners, owner)) else {
-            return false;
-        };
-        let from = caller.conn.address();
-        let elsewhere = !expected.addresses.is_empty() && !expected.addresses.contains(&from);
-        if elsewhere && !std::mem::replace(&mut expected.reported, true) {
-            let (name, at) = (String::from_utf8_lossy(owner), &expected.addresses);
-            tracing::warn!(%from, ?name, ?at, "{}", IN_USE);
-        }
-        elsewhere
-    }
-}
-
-/// The addresses to record of a client: its own, then those that were recorded.
-pub(super) fn addresses(client: &Client, had: &[IpAddr]) -> Vec<IpAddr> {
-    let mut all = client.reach.lock().addresses().to_vec();
-    for address in had {
-        if all.len() < MAX_ADDRESSES && !all.contains(address) {
-            all.push(*address);
-        }
-    }
-    all
 }
 
 impl Sink for Nfs4 {

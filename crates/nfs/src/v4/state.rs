@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_base::Time;
 use weir_vfs::FileId;
 use weir_vfs::claims::{Modes, Owner, Who};
-use weir_vfs::grace::{Bound, Kinds};
+use weir_vfs::grace::{FileKey, Had, Kinds};
 use weir_vfs::volume::{Attr, Pin};
 
 /// Under which a client holds its delegations: opens and I/O of its own do not break them.
@@ -304,13 +304,13 @@ impl State {
     }
 
     /// Returns its part of the record of its client.
-    fn bound(&self) -> Bound {
+    fn claim(&self) -> (FileKey, Kinds) {
         let kinds = match self {
             State::Open(open) => open_kinds(open.shares().1),
             State::Locks(_) => Kinds::RANGES,
             State::Delegation(delegation) => delegation_kinds(delegation.write),
         };
-        Bound::of(kinds, self.file().volume)
+        (self.file().into(), kinds)
     }
 
     /// The file that it is of.
@@ -429,10 +429,9 @@ impl States {
         }
     }
 
-    /// Returns what the record of the client has to cover.
-    pub fn bound(&self) -> Bound {
-        let all = self.all.values().map(State::bound);
-        all.fold(Bound::NOWHERE, Bound::or)
+    /// Returns what the record of the client has to cover, with so many files at most.
+    pub fn had(&self, most: usize) -> Had {
+        Had::collect(self.all.values().map(State::claim), most)
     }
 
     /// Whether there is nothing.

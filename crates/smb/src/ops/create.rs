@@ -476,9 +476,9 @@ impl<'a> Run<'a> {
             // Clients of NFS open nothing for deletion.
             let denies = denied(request.share).any(Modes::BOTH);
             let against = Kinds::against_open(has(Modes::READ), writes, denies);
-            self.outlast_grace(against, file.volume)?;
+            self.outlast_grace(against, file)?;
         }
-        let may_cache = !old || !self.s.vfs.grace.binds(Kinds::ALL, file.volume);
+        let may_cache = !old || !self.s.vfs.grace.binds(Kinds::ALL, file);
         let caches = live && !directory && may_cache;
         let of_directory = |wanted: leases::Wanted| {
             let can = session.negotiated.offer.has_directory_leases();

@@ -432,7 +432,7 @@ impl Run<'_> {
                     return Ok(Status::SUCCESS);
                 }
                 if !matches!(self.c.step, Step::Waits(_)) && locks(&r) && file.base.is_none() {
-                    self.outlast_grace(Kinds::against_lock(true), file.id.volume)?;
+                    self.outlast_grace(Kinds::against_lock(true), file.id)?;
                 }
                 let freed = self.lock_all(&open, file, count, r)?;
                 if let Some(sequence) = sequence {

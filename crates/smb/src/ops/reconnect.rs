@@ -12,10 +12,9 @@ use crate::proto::status::Status;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_base::VolumeId;
 use weir_vfs::grace::Kinds;
 use weir_vfs::signal::Signal;
-use weir_vfs::{Stop, Suspend};
+use weir_vfs::{FileId, Stop, Suspend};
 
 impl Durables {
     /// Takes out the open that a client comes back to.
@@ -235,15 +234,12 @@ impl Run<'_> {
         self.again(session, open, request, action)
     }
 
-    /// Holds a request for a new claim in a volume, which conflicts with these kinds, for as long as clients may claim
-    /// something of them again ([`weir_vfs::grace`]). A client's return to a persistent open is no new claim.
-    pub(crate) fn outlast_grace(
-        &self,
-        against: Kinds,
-        volume: VolumeId,
-    ) -> Result<(), Stop<Failure>> {
+    /// Holds a request for a new claim in a file, which conflicts with these kinds, for as long as
+    /// clients may claim something of them again ([`weir_vfs::grace`]). A client's return to a
+    /// persistent open is no new claim.
+    pub(crate) fn outlast_grace(&self, against: Kinds, file: FileId) -> Result<(), Stop<Failure>> {
         let (grace, now) = (&self.s.vfs.grace, self.s.clock.monotonic());
-        if grace.admit_new(against, volume, now).is_ok() {
+        if grace.admit_new(against, file, now).is_ok() {
             return Ok(());
         }
         // Each second it looks again: a period may end before its time.

@@ -670,6 +670,11 @@ impl Claims {
         self.ledger.has(client)
     }
 
+    /// Returns the files in which a client has anything.
+    pub fn files(&self, client: &Client) -> Vec<FileId> {
+        self.ledger.files(client)
+    }
+
     /// Returns the budget that everything is charged to; for what else the services have to
     /// remember.
     pub fn budget(&self) -> &Arc<Budget> {

@@ -9,7 +9,8 @@
 //! - Before a client gets its first claim it is *recorded* durably; its reply waits for that
 //!   ([`Records`]).
 //! - At a start, the recorded clients are *expected*. Without any there is no grace period.
-//! - A record says what kinds of claims the client may have, and in which volumes ([`Bound`]).
+//! - A record says what kinds of claims the client may have, in which files and, of a client that
+//!   has claims in more files than are listed, in which volumes ([`Had`]).
 //!   During the period, what could conflict with one of a client that has not finished is refused
 //!   ([`Refused::Grace`]) or waits; everything else goes on (RFC 8881 §8.4.2.1). Claims of before
 //!   are granted to expected clients, of the kinds that are recorded. Afterwards nothing can be
@@ -25,13 +26,16 @@
 //!
 //! One period holds for all protocols, since their claims conflict with each other.
 
+mod had;
 mod records;
 
+pub use had::{Bound, FILE_BYTES, FileKey, Had, Kinds, files_of, put_files};
 pub use records::{RecordId, Records};
 
 use crate::claims::{ServiceId, Ticket};
+use crate::handle::FileId;
 use crate::signal::Signal;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,124 +69,23 @@ pub enum Refused {
     NotExpected,
 }
 
-/// Kinds of claims, by what they conflict with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds(u8);
-
-impl Kinds {
-    /// No claim.
-    pub const NONE: Kinds = Kinds(0);
-    /// Binds others' reads: denials of reading, exclusive mandatory ranges, caches of unsent
-    /// writes.
-    pub const READS: Kinds = Kinds(1);
-    /// Binds others' writes and changes of names: denials of writing, mandatory ranges, any cache.
-    pub const WRITES: Kinds = Kinds(2);
-    /// Byte-range locks, which conflict with each other.
-    pub const RANGES: Kinds = Kinds(4);
-    /// Opens, which conflict with others' denials.
-    pub const OPENS: Kinds = Kinds(8);
-    /// Denials that bind others' opens alone (NLM's SHARE).
-    pub const SHARES: Kinds = Kinds(16);
-    /// All kinds.
-    pub const ALL: Kinds = Kinds(31);
-    /// A read delegation: its holder opens the file for reading without asking.
-    pub const READ_DELEGATION: Kinds = Kinds::WRITES.or(Kinds::OPENS);
-    /// A write delegation: its holder opens and locks the file without asking.
-    pub const WRITE_DELEGATION: Kinds = Kinds::READ_DELEGATION.or(Kinds::READS).or(Kinds::RANGES);
-    /// Number of kinds.
-    const COUNT: usize = 5;
-
-    /// Returns the kinds of both.
-    pub const fn or(self, other: Kinds) -> Kinds {
-        Kinds(self.0 | other.0)
-    }
-
-    /// Returns these kinds if `is`, or none.
-    pub const fn when(self, is: bool) -> Kinds {
-        if is { self } else { Kinds::NONE }
-    }
-
-    /// Returns the kinds that an open conflicts with.
-    pub const fn against_open(reads: bool, writes: bool, denies: bool) -> Kinds {
-        let used = Kinds::READS.when(reads).or(Kinds::WRITES.when(writes));
-        used.or(Kinds::SHARES).or(Kinds::OPENS.when(denies))
-    }
-
-    /// Returns the kinds that an advisory byte-range lock conflicts with.
-    pub const fn against_lock(exclusive: bool) -> Kinds {
-        let caches = Kinds::READS.or(Kinds::WRITES.when(exclusive));
-        Kinds::RANGES.or(caches)
-    }
-
-    fn has(self, kind: usize) -> bool {
-        self.0 >> kind & 1 != 0
-    }
-}
-
-/// Kinds of claims that a client may have had, each with the volumes in which it may have had
-/// them: a set by hash (the volume's id modulo 64).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound([u64; Kinds::COUNT]);
-
-impl Bound {
-    /// Nothing in any volume.
-    pub const NOWHERE: Bound = Bound([0; Kinds::COUNT]);
-    /// Anything in any volume.
-    pub const ANYWHERE: Bound = Bound([u64::MAX; Kinds::COUNT]);
-
-    /// Returns these kinds in a volume.
-    pub fn of(kinds: Kinds, volume: VolumeId) -> Bound {
-        Bound::in_bits(kinds, 1 << (volume.0 % 64))
-    }
-
-    /// Returns these kinds in any volume.
-    pub fn anywhere(kinds: Kinds) -> Bound {
-        Bound::in_bits(kinds, u64::MAX)
-    }
-
-    fn in_bits(kinds: Kinds, bits: u64) -> Bound {
-        Bound(std::array::from_fn(|kind| match kinds.has(kind) {
-            true => bits,
-            false => 0,
-        }))
-    }
-
-    /// Both.
-    #[must_use]
-    pub fn or(self, other: Bound) -> Bound {
-        Bound(std::array::from_fn(|kind| self.0[kind] | other.0[kind]))
-    }
-
-    /// Returns true if all of another is part of it.
-    pub fn covers(self, other: Bound) -> bool {
-        self.or(other) == self
-    }
-
-    /// Returns the sets as numbers, to be recorded; kinds that are added later come behind them.
-    pub fn words(self) -> [u64; Kinds::COUNT] {
-        self.0
-    }
-
-    /// Returns the sets that a record has. A kind that it does not have may be anywhere.
-    pub fn from_words(words: impl IntoIterator<Item = u64>) -> Bound {
-        let mut words = words.into_iter();
-        Bound(std::array::from_fn(|_| words.next().unwrap_or(u64::MAX)))
-    }
-}
-
 struct Expected {
-    bound: Bound,
+    had: Had,
     finished: bool,
 }
+
+/// Numbers of unfinished clients' claims of each kind, by the bit of the volume.
+type Counts = [[usize; 64]; Kinds::COUNT];
 
 struct State {
     /// Clients that had claims.
     expected: HashMap<Claimant, Expected>,
     /// Those that have not finished.
     unfinished: usize,
-    /// Numbers of unfinished clients that may have had something of a kind in a volume, by the bit
-    /// of the volume.
-    binding: [[usize; 64]; Kinds::COUNT],
+    /// Clients that may have had something anywhere in volumes.
+    whole: Counts,
+    /// Files in which clients had something.
+    listed: Counts,
     /// Set when less is bound than was when it was made.
     fewer: Arc<Signal<()>>,
 }
@@ -192,33 +95,61 @@ impl Default for State {
         State {
             expected: HashMap::new(),
             unfinished: 0,
-            binding: [[0; 64]; Kinds::COUNT],
+            whole: [[0; 64]; Kinds::COUNT],
+            listed: [[0; 64]; Kinds::COUNT],
             fewer: Arc::default(),
         }
     }
 }
 
-impl State {
-    fn count(&mut self, bound: Bound, finished: bool) {
-        let by = |count: &mut usize| match finished {
-            true => *count -= 1,
-            false => *count += 1,
-        };
-        by(&mut self.unfinished);
-        for (counts, bits) in self.binding.iter_mut().zip(bound.0) {
-            for (bit, count) in counts.iter_mut().enumerate() {
-                if bits >> bit & 1 != 0 {
-                    by(count);
-                }
+/// Adds a set to counts, or takes it away.
+fn tally(counts: &mut Counts, bound: Bound, away: bool) {
+    for (counts, bits) in counts.iter_mut().zip(bound.0) {
+        let set = counts.iter_mut().enumerate();
+        for (_, count) in set.filter(|(bit, _)| bits >> bit & 1 != 0) {
+            match away {
+                true => *count -= 1,
+                false => *count += 1,
             }
         }
     }
+}
 
-    fn bound(&self) -> Bound {
-        Bound(self.binding.map(|counts| {
-            let bits = counts.iter().enumerate();
-            bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
-        }))
+/// Returns the volumes in which there is something of each kind.
+fn bits_of(counts: &Counts) -> Bound {
+    Bound(counts.map(|counts| {
+        let bits = counts.iter().enumerate();
+        bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
+    }))
+}
+
+impl State {
+    fn count(&mut self, had: &Had, finished: bool) {
+        match finished {
+            true => self.unfinished -= 1,
+            false => self.unfinished += 1,
+        }
+        tally(&mut self.whole, had.whole, finished);
+        for (file, kinds) in &had.files {
+            tally(&mut self.listed, Bound::of(*kinds, file.volume), finished);
+        }
+    }
+}
+
+/// Sets of volumes that operations read, a word for each kind.
+#[derive(Default)]
+struct Words([AtomicU64; Kinds::COUNT]);
+
+impl Words {
+    fn store(&self, bound: Bound) {
+        let words = self.0.iter().zip(bound.0);
+        words.for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
+    }
+
+    fn have(&self, kinds: Kinds, volume: VolumeId) -> bool {
+        let all = self.0.iter().enumerate();
+        let mut words = all.filter(|(kind, _)| kinds.has(*kind));
+        words.any(|(_, word)| word.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0)
     }
 }
 
@@ -227,8 +158,14 @@ impl State {
 pub struct Grace {
     /// The period's end on the monotonic clock in nanoseconds; 0: none.
     until: AtomicU64,
-    /// While the period runs, what clients that have not finished may have had ([`Bound`]).
-    bound: [AtomicU64; Kinds::COUNT],
+    /// While the period runs, volumes in which clients that have not finished may have had
+    /// something, in whatever files.
+    any: Words,
+    /// Those of them in which it may have been any file.
+    whole: Words,
+    /// Numbers of clients that have not finished, by the single files in which they had something,
+    /// and by its kind.
+    files: RwLock<HashMap<FileKey, [u16; Kinds::COUNT]>>,
     state: Mutex<State>,
 }
 
@@ -241,32 +178,30 @@ impl Grace {
         now: Duration,
         period: Duration,
     ) {
-        let expected = expected.into_iter().map(|c| (c, Bound::ANYWHERE));
-        self.begin_bound(expected, now, period);
+        let anything = |claimant| (claimant, Bound::ANYWHERE.into());
+        self.begin_bound(expected.into_iter().map(anything), now, period);
     }
 
     /// Begins a period like [`Grace::begin`], for clients of which it is known what they may have
     /// had.
     pub fn begin_bound(
         &self,
-        expected: impl IntoIterator<Item = (Claimant, Bound)>,
+        expected: impl IntoIterator<Item = (Claimant, Had)>,
         now: Duration,
         period: Duration,
     ) {
         let mut state = self.state.lock();
-        for (claimant, bound) in expected {
-            let mut bound = bound;
-            let old = state.expected.get(&claimant).filter(|old| !old.finished);
-            if let Some(old) = old.map(|old| old.bound) {
+        for (claimant, had) in expected {
+            let mut had = had;
+            let old = state.expected.remove(&claimant);
+            if let Some(old) = old.filter(|old| !old.finished) {
                 // Hosts of NLM at one address are one claimant.
-                bound = bound.or(old);
-                state.count(old, true);
+                self.count(&mut state, &old.had, true);
+                had.merge(old.had);
             }
-            state.count(bound, false);
+            self.count(&mut state, &had, false);
             let finished = false;
-            state
-                .expected
-                .insert(claimant, Expected { bound, finished });
+            state.expected.insert(claimant, Expected { had, finished });
         }
         self.bind(&mut state);
         if state.unfinished > 0 {
@@ -282,51 +217,69 @@ impl Grace {
         now.as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
-    /// Returns true if a claim of these kinds may be made again in a volume: a relaxed load for
-    /// each. Ends with the first [`Grace::settle`] after the period, within a second.
-    pub fn binds(&self, kinds: Kinds, volume: VolumeId) -> bool {
-        let all = self.bound.iter().enumerate();
-        let mut words = all.filter(|(kind, _)| kinds.has(*kind));
-        words.any(|(_, word)| word.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0)
+    /// Returns true if a claim of these kinds may be made again in some file of a volume: a relaxed
+    /// load for each. Ends with the first [`Grace::settle`] after the period, within a second.
+    pub fn binds_in(&self, kinds: Kinds, volume: VolumeId) -> bool {
+        self.any.have(kinds, volume)
     }
 
-    /// Resolves when that may be another, if it is so now.
-    pub fn ticket(&self, kinds: Kinds, volume: VolumeId) -> Option<Ticket> {
-        let state = self.state.lock();
-        self.binds(kinds, volume)
-            .then(|| Ticket(Arc::clone(&state.fewer)))
-    }
-
-    /// Puts the bits that `state` comes to into the words that operations read.
-    fn bind(&self, state: &mut State) {
-        let bound = state.bound();
-        let words = self.bound.iter().zip(bound.0);
-        let before = Bound(std::array::from_fn(|kind| {
-            self.bound[kind].load(Ordering::Relaxed)
-        }));
-        words.for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
-        if !bound.covers(before) {
-            std::mem::take(&mut state.fewer).set(());
+    /// Returns true if a claim of these kinds may be made again in a file. Costs as much as
+    /// [`Grace::binds_in`] where that returns false.
+    pub fn binds(&self, kinds: Kinds, file: FileId) -> bool {
+        if !self.any.have(kinds, file.volume) {
+            return false;
+        }
+        self.whole.have(kinds, file.volume) || {
+            let files = self.files.read();
+            let counts = files.get(&file.into()).into_iter().flatten().enumerate();
+            let mut had = counts.filter(|(_, count)| **count > 0);
+            had.any(|(kind, _)| kinds.has(kind))
         }
     }
 
-    /// Checks that a new claim in a volume may be granted, which conflicts with these kinds.
+    /// Resolves when that may be another, if it is so now.
+    pub fn ticket(&self, kinds: Kinds, file: FileId) -> Option<Ticket> {
+        let state = self.state.lock();
+        self.binds(kinds, file)
+            .then(|| Ticket(Arc::clone(&state.fewer)))
+    }
+
+    /// Counts a client, or one that has finished no more.
+    fn count(&self, state: &mut State, had: &Had, finished: bool) {
+        state.count(had, finished);
+        let mut files = self.files.write();
+        for (file, kinds) in &had.files {
+            let counts = files.entry(*file).or_default();
+            let counts = counts.iter_mut().enumerate();
+            for (_, count) in counts.filter(|(kind, _)| kinds.has(*kind)) {
+                match finished {
+                    true => *count -= 1,
+                    false => *count += 1,
+                }
+            }
+        }
+    }
+
+    /// Publishes what `state` comes to for operations, and has those that wait ask again.
+    fn bind(&self, state: &mut State) {
+        let whole = bits_of(&state.whole);
+        self.whole.store(whole);
+        self.any.store(whole.or(bits_of(&state.listed)));
+        std::mem::take(&mut state.fewer).set(());
+    }
+
+    /// Checks that a new claim in a file may be granted, which conflicts with these kinds.
     ///
     /// # Errors
     /// `Grace` while a client may claim something of them again (RFC 8881 §8.4.2.1).
-    pub fn admit_new(
-        &self,
-        conflicts: Kinds,
-        volume: VolumeId,
-        now: Duration,
-    ) -> Result<(), Refused> {
-        match self.binds(conflicts, volume) && self.runs(now) {
+    pub fn admit_new(&self, conflicts: Kinds, file: FileId, now: Duration) -> Result<(), Refused> {
+        match self.binds(conflicts, file) && self.runs(now) {
             true => Err(Refused::Grace),
             false => Ok(()),
         }
     }
 
-    /// Checks that a client may claim again something of these kinds in a volume.
+    /// Checks that a client may claim again something of these kinds in a file.
     ///
     /// # Errors
     /// `NoGrace` after the period; `NotExpected` for a claim that the client is not recorded to
@@ -335,7 +288,7 @@ impl Grace {
         &self,
         claimant: &Claimant,
         kinds: Kinds,
-        volume: VolumeId,
+        file: FileId,
         now: Duration,
     ) -> Result<(), Refused> {
         if !self.runs(now) {
@@ -343,7 +296,8 @@ impl Grace {
         }
         let state = self.state.lock();
         let expected = state.expected.get(claimant).filter(|e| !e.finished);
-        let known = expected.is_some_and(|e| e.bound.covers(Bound::of(kinds, volume)));
+        let missing = expected.map(|e| kinds.without(e.had.kinds(file.into())));
+        let known = missing == Some(Kinds::NONE);
         known.then_some(()).ok_or(Refused::NotExpected)
     }
 
@@ -356,8 +310,8 @@ impl Grace {
             return;
         };
         if !std::mem::replace(&mut expected.finished, true) {
-            let bound = expected.bound;
-            state.count(bound, true);
+            let had = std::mem::take(&mut expected.had);
+            self.count(state, &had, true);
             self.bind(state);
         }
         if state.unfinished == 0 {
@@ -371,12 +325,15 @@ impl Grace {
             return false;
         }
         let mut state = self.state.lock();
-        let fewer = std::mem::take(&mut state.fewer);
-        *state = State {
-            fewer,
-            ..State::default()
-        };
-        self.bind(&mut state);
+        if !state.expected.is_empty() {
+            let fewer = std::mem::take(&mut state.fewer);
+            *state = State {
+                fewer,
+                ..State::default()
+            };
+            *self.files.write() = HashMap::new();
+            self.bind(&mut state);
+        }
         self.until.store(0, Ordering::Relaxed);
         true
     }
@@ -385,6 +342,8 @@ impl Grace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handle::Namespace;
+    use weir_base::Ino;
 
     fn claimant(n: u8) -> Claimant {
         Claimant {
@@ -394,14 +353,22 @@ mod tests {
     }
 
     const START: Duration = Duration::from_secs(1000);
-    const VOLUME: VolumeId = VolumeId(1);
+    const FILE: FileId = file(1, 1);
+
+    const fn file(volume: u64, ino: u64) -> FileId {
+        FileId {
+            volume: VolumeId(volume),
+            ino: Ino(ino),
+            namespace: Namespace::Live,
+        }
+    }
 
     fn again(g: &Grace, claimant: Claimant, now: Duration) -> Result<(), Refused> {
-        g.admit_again(&claimant, Kinds::OPENS, VOLUME, now)
+        g.admit_again(&claimant, Kinds::OPENS, FILE, now)
     }
 
     fn new(g: &Grace, now: Duration) -> Result<(), Refused> {
-        g.admit_new(Kinds::ALL, VOLUME, now)
+        g.admit_new(Kinds::ALL, FILE, now)
     }
 
     #[test]
@@ -454,17 +421,16 @@ mod tests {
     #[test]
     fn a_volume_is_bound_until_those_have_finished_who_may_have_had_something_there() {
         let g = Grace::default();
-        let (one, two) = (VolumeId(1), VolumeId(2));
-        let bound = |g: &Grace| [one, two].map(|volume| g.binds(Kinds::ALL, volume));
-        g.begin_bound([(claimant(1), Bound::NOWHERE)], START, GRACE);
+        let (one, two) = (file(1, 1), file(2, 1));
+        let bound = |g: &Grace| [one, two].map(|file| g.binds(Kinds::ALL, file));
+        let anything = |file: FileId| Bound::of(Kinds::ALL, file.volume);
+        let nothing = (claimant(1), Bound::NOWHERE.into());
+        g.begin_bound([nothing], START, GRACE);
         assert_eq!(bound(&g), [false; 2]);
         let three = [
-            (claimant(2), Bound::of(Kinds::ALL, one)),
-            (
-                claimant(3),
-                Bound::of(Kinds::ALL, one).or(Bound::of(Kinds::ALL, two)),
-            ),
-            (claimant(4), Bound::NOWHERE),
+            (claimant(2), anything(one).into()),
+            (claimant(3), anything(one).or(anything(two)).into()),
+            (claimant(4), Bound::NOWHERE.into()),
         ];
         g.begin_bound(three, START, GRACE);
         assert_eq!(bound(&g), [true; 2]);
@@ -484,25 +450,54 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_bound_until_those_have_finished_who_had_something_in_it() {
+        let g = Grace::default();
+        let files = [file(1, 1), file(1, 2), file(65, 1)];
+        let bound = |kinds| files.map(|file| g.binds(kinds, file));
+        let had = |listed: &[(FileId, Kinds)]| {
+            let mut had = Had::default();
+            listed
+                .iter()
+                .for_each(|(file, kinds)| had.add(*kinds, (*file).into(), 9));
+            had
+        };
+        let one = had(&[(files[0], Kinds::WRITES), (files[1], Kinds::RANGES)]);
+        let two = had(&[(files[0], Kinds::RANGES)]);
+        g.begin_bound([(claimant(1), one), (claimant(2), two)], START, GRACE);
+        // The third is in a volume of the same bit.
+        assert!(g.binds_in(Kinds::WRITES, files[2].volume));
+        assert_eq!(bound(Kinds::WRITES), [true, false, false]);
+        assert_eq!(bound(Kinds::RANGES), [true, true, false]);
+        assert_eq!(bound(Kinds::READS), [false; 3]);
+        assert_eq!(g.admit_new(Kinds::WRITES, files[1], START), Ok(()));
+        let again = |n, kinds, file| g.admit_again(&claimant(n), kinds, file, START);
+        assert_eq!(again(1, Kinds::WRITES, files[0]), Ok(()));
+        assert_eq!(again(2, Kinds::WRITES, files[0]), Err(Refused::NotExpected));
+        assert_eq!(again(1, Kinds::WRITES, files[1]), Err(Refused::NotExpected));
+        let waits = g.ticket(Kinds::RANGES, files[0]).unwrap();
+        g.finished(&claimant(1));
+        assert!(waits.is_over(), "it asks again");
+        assert_eq!(bound(Kinds::ALL), [true, false, false]);
+        assert!(!g.binds_in(Kinds::WRITES, files[0].volume));
+        g.finished(&claimant(2));
+        assert!(bound(Kinds::ALL) == [false; 3] && !g.runs(START));
+    }
+
+    #[test]
     fn claims_that_conflict_with_no_recorded_kind_go_on() {
         let g = Grace::default();
-        let (here, there) = (VolumeId(1), VolumeId(2));
-        let each = [
-            Kinds::READS,
-            Kinds::WRITES,
-            Kinds::RANGES,
-            Kinds::OPENS,
-            Kinds::SHARES,
-        ];
+        let (here, there) = (file(1, 1), file(2, 1));
+        let each = Kinds::EACH;
         for had in each {
-            g.begin_bound([(claimant(1), Bound::of(had, here))], START, GRACE);
+            let bound = Bound::of(had, here.volume).into();
+            g.begin_bound([(claimant(1), bound)], START, GRACE);
             for kind in each {
                 let same = kind == had;
                 let refused = if same { Err(Refused::Grace) } else { Ok(()) };
                 assert_eq!(g.admit_new(kind, here, START), refused, "{had:?} {kind:?}");
                 assert_eq!(g.admit_new(kind, there, START), Ok(()));
                 assert_eq!(g.ticket(kind, here).is_some(), same);
-                let again = |volume| g.admit_again(&claimant(1), kind, volume, START);
+                let again = |file| g.admit_again(&claimant(1), kind, file, START);
                 assert_eq!(again(here).is_ok(), same, "{had:?} {kind:?}");
                 assert_eq!(again(there), Err(Refused::NotExpected));
                 let both = g.admit_again(&claimant(1), kind.or(had), here, START);
@@ -511,17 +506,5 @@ mod tests {
             g.finished(&claimant(1));
             assert!(g.settle(START) && !g.binds(Kinds::ALL, here));
         }
-    }
-
-    #[test]
-    fn a_record_may_be_of_any_claim_of_a_kind_that_it_does_not_have() {
-        let bound = Bound::of(Kinds::RANGES, VOLUME);
-        assert_eq!(Bound::from_words(bound.words()), bound);
-        assert_eq!(Bound::from_words([]), Bound::ANYWHERE);
-        let shorter = Bound::from_words([0, 0]);
-        let kept = Kinds::RANGES.or(Kinds::OPENS).or(Kinds::SHARES);
-        assert_eq!(shorter, Bound::anywhere(kept));
-        let longer = bound.words().into_iter().chain([7]);
-        assert_eq!(Bound::from_words(longer), bound);
     }
 }

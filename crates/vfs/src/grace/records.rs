@@ -30,6 +30,16 @@ impl RecordId {
     fn service(self) -> u64 {
         self.0 >> SERVICE
     }
+
+    /// Returns the number in big-endian bytes, for records that belong to others.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// Returns the record that another belongs to ([`RecordId::to_bytes`]).
+    pub fn from_bytes(bytes: [u8; 8]) -> RecordId {
+        RecordId(u64::from_be_bytes(bytes))
+    }
 }
 
 /// The records of all services' clients in one aggregate. See the module's head.

@@ -228,18 +228,18 @@ impl Run<'_> {
             true => Caching::ALL,
             false => Caching::READ_HANDLE,
         };
-        let (kinds, volume) = (delegation_kinds(wish.write), file.volume);
+        let kinds = delegation_kinds(wish.write);
         let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
         let admitted = if wish.reclaims {
-            grace.admit_again(&client.claimant(), kinds, volume, now)
+            grace.admit_again(&client.claimant(), kinds, file, now)
         } else {
-            grace.admit_new(Kinds::ALL, volume, now)
+            grace.admit_new(Kinds::ALL, file, now)
         };
         // A break is dealt with after the states are free, so it finds the delegation.
         let (Ok(()), Ok(mut states)) = (admitted, client.claiming()) else {
             return Given::Not(RESOURCE);
         };
-        if self.record(client, kinds, volume).is_err() {
+        if self.record(client, kinds, file).is_err() {
             return Given::Not(RESOURCE);
         }
         if let Some(had) = states.delegation_of(file) {
@@ -292,7 +292,7 @@ impl Run<'_> {
         let reclaims = wish.is_some_and(|wish| wish.reclaims);
         let claim = Claiming {
             reclaim: reclaims,
-            volume: file.volume,
+            file,
             kinds: delegation_kinds(wish.is_some_and(|wish| wish.write)),
             against: Kinds::ALL,
         };

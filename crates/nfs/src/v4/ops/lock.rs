@@ -106,7 +106,7 @@ impl Run<'_> {
         }
         let claim = Claiming {
             reclaim,
-            volume: file.volume,
+            file,
             kinds: Kinds::RANGES,
             against: Kinds::against_lock(exclusive(r.kind)),
         };
@@ -118,7 +118,7 @@ impl Run<'_> {
             mandatory: false,
         };
         let mut states = client.claiming()?;
-        self.record(&client, Kinds::RANGES, file.volume)?;
+        self.record(&client, Kinds::RANGES, file)?;
         let known = known.or_else(|| states.locks_of(file, &want.owner));
         if known.is_none() && !client.memory.lock().grow(LOCK_BYTES) {
             return Err(Status::Delay.into());
@@ -183,7 +183,7 @@ impl Run<'_> {
         };
         let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
         let against = Kinds::against_lock(want.exclusive);
-        let admitted = grace.admit_new(against, file.volume, now);
+        let admitted = grace.admit_new(against, file, now);
         admitted.map_err(|_| Status::Grace)?;
         let claims = &self.s.vfs.claims;
         if !claims.heard(file).none() {

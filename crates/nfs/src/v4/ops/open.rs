@@ -21,9 +21,8 @@ use crate::v4::status::Status;
 use crate::v4::types::{Bitmap, StateId, put_change};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_base::VolumeId;
 use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
-use weir_vfs::grace::{Bound, Kinds, Refused};
+use weir_vfs::grace::{FileKey, Kinds, Refused};
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Stop, Suspend};
 
@@ -44,7 +43,7 @@ pub(in crate::v4) enum OwnerKind {
 /// A claim that a client wants, as far as the grace period is concerned.
 pub(in crate::v4) struct Claiming {
     pub(in crate::v4) reclaim: bool,
-    pub(in crate::v4) volume: VolumeId,
+    pub(in crate::v4) file: FileId,
     pub(in crate::v4) kinds: Kinds,
     /// Kinds of others' claims that it conflicts with.
     pub(in crate::v4) against: Kinds,
@@ -75,37 +74,64 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Checks that a client may claim something again, or anew.
+    fn in_time(client: &Client, reclaim: bool) -> Result<(), Status> {
+        // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
+        match (reclaim, client.reclaimed.load(Ordering::Acquire)) {
+            (true, true) => Err(Status::NoGrace),
+            (false, false) => Err(Status::Grace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the time is for such a claim.
+    fn admit_claim(&self, client: &Client, claim: &Claiming) -> Result<(), Status> {
+        let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
+        let admitted = if claim.reclaim {
+            let claimant = client.claimant();
+            let again = |kinds| grace.admit_again(&claimant, kinds, claim.file, now);
+            again(claim.kinds).or_else(|why| {
+                // It was made by an OPEN, and the server stopped before that was recorded.
+                match self.s.before_start.has_unrecorded(claim.file) {
+                    true => again(Kinds::NONE),
+                    false => Err(why),
+                }
+            })
+        } else {
+            grace.admit_new(claim.against, claim.file, now)
+        };
+        admitted.map_err(refused)
+    }
+
     /// Checks that the time is for such a claim, and records it.
     pub(in crate::v4) fn may_claim(
         &mut self,
         client: &Client,
         claim: &Claiming,
     ) -> Result<(), Stop<Status>> {
-        // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
-        match (claim.reclaim, client.reclaimed.load(Ordering::Acquire)) {
-            (true, true) => return Err(Status::NoGrace.into()),
-            (false, false) => return Err(Status::Grace.into()),
-            _ => {}
-        }
-        let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
-        let admitted = if claim.reclaim {
-            grace.admit_again(&client.claimant(), claim.kinds, claim.volume, now)
-        } else {
-            grace.admit_new(claim.against, claim.volume, now)
-        };
-        admitted.map_err(refused)?;
-        self.record(client, claim.kinds, claim.volume)
+        Run::in_time(client, claim.reclaim)?;
+        self.admit_claim(client, claim)?;
+        self.record(client, claim.kinds, claim.file)
     }
 
-    /// Records that a client may have claims of these kinds; the reply waits until that is durable. Called again with
-    /// the client's states locked when the claim is entered, since the record may have been trimmed meanwhile.
+    /// Records that a client may have claims of these kinds in a file; the reply waits until that
+    /// is durable. Called (again) with the client's states locked when the claim is entered, since
+    /// the record may have been trimmed meanwhile.
     pub(in crate::v4) fn record(
         &mut self,
         client: &Client,
         kinds: Kinds,
-        volume: VolumeId,
+        file: FileId,
     ) -> Result<(), Stop<Status>> {
-        let lsn = match self.s.record(client, Bound::of(kinds, volume)) {
+        self.record_claim(client, Some((file.into(), kinds)))
+    }
+
+    fn record_claim(
+        &mut self,
+        client: &Client,
+        claim: Option<(FileKey, Kinds)>,
+    ) -> Result<(), Stop<Status>> {
+        let lsn = match self.s.record(client, claim) {
             // There are too many clients, not too many bytes.
             Err(Stop::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
             recorded => recorded?,
@@ -146,18 +172,26 @@ impl<'a> Run<'a> {
             };
         };
         let client = self.client();
+        let kinds = open_kinds(shares.1);
         if self.c.made.is_none() {
-            let writes = shares.0 & WRITE != 0 || !matches!(a.how, How::NoCreate);
+            Run::in_time(&client, reclaim)?;
+            // A file that is made may have to be claimed again before it is recorded.
+            self.record_claim(&client, None)?;
+        }
+        // A delegation keeps away what an open under it would conflict with.
+        let delegated = matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_));
+        let claiming = |file, cuts: bool| {
+            let writes = shares.0 & WRITE != 0 || cuts;
             let against = Kinds::against_open(shares.0 & READ != 0, writes, shares.1 != 0);
-            // A delegation keeps away what an open under it would conflict with.
-            let delegated = matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_));
-            let claim = Claiming {
+            Claiming {
                 reclaim,
-                volume: base.volume,
-                kinds: open_kinds(shares.1),
+                file,
+                kinds,
                 against: against.when(!delegated),
-            };
-            self.may_claim(&client, &claim)?;
+            }
+        };
+        if name.is_none() && self.c.made.is_none() {
+            self.admit_claim(&client, &claiming(base, false))?;
         }
         let owner = self.owner(OwnerKind::Open, a.owner);
         let access = match reclaim {
@@ -172,6 +206,9 @@ impl<'a> Run<'a> {
         };
         if let Claim::DelegateCur(id, _) | Claim::DelegCurFh(id) = &a.claim {
             self.delegated(id, found.file)?;
+        }
+        if name.is_some() && !found.made && found.opened.is_none() {
+            self.admit_claim(&client, &claiming(found.file, found.cut))?;
         }
         let operand = operand.at(FileRef {
             ino: found.file.ino,
@@ -194,22 +231,7 @@ impl<'a> Run<'a> {
                 opened: Some(state),
                 ..found
             });
-            let set = SetAttr {
-                size: Some(0),
-                ..SetAttr::default()
-            };
-            match operand.setattr(&mut self.c.cx, charged, &set, None) {
-                Ok(done) => self.c.wait_for(done.lsn),
-                Err(Stop::Failed(error)) => {
-                    // The client learns of no open.
-                    let open = client.states.read().open_of(found.file, &owner);
-                    if let Some(open) = open.filter(|o| o.is_new()) {
-                        self.end_open(&client, &open);
-                    }
-                    return Err(error.into());
-                }
-                Err(why) => return Err(why.into()),
-            }
+            self.cut_opened(&client, &operand, charged, (found.file, &owner))?;
         }
         let given = self.delegate(&client, &operand, &found, a);
         let instead = given.instead_of_open(a).filter(|_| {
@@ -221,6 +243,33 @@ impl<'a> Run<'a> {
         self.goes_to(found.file);
         self.c.state = instead.unwrap_or(state);
         Ok(Status::Ok)
+    }
+
+    /// Cuts a file to nothing that has been opened so.
+    fn cut_opened(
+        &mut self,
+        client: &Client,
+        operand: &Operand<'_, '_>,
+        charged: Charged<Changes>,
+        (file, owner): (FileId, &Owner),
+    ) -> Result<(), Stop<Status>> {
+        let set = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        match operand.setattr(&mut self.c.cx, charged, &set, None) {
+            Ok(done) => self.c.wait_for(done.lsn),
+            Err(Stop::Failed(error)) => {
+                // The client learns of no open.
+                let open = client.states.read().open_of(file, owner);
+                if let Some(open) = open.filter(|o| o.is_new()) {
+                    self.end_open(client, &open);
+                }
+                return Err(error.into());
+            }
+            Err(why) => return Err(why.into()),
+        }
+        Ok(())
     }
 
     /// The file with a name, which is made if it is not there and that was asked for.
@@ -340,7 +389,7 @@ impl<'a> Run<'a> {
         let pin = operand.pin(&mut self.c.cx)?;
         let file = found.file;
         let mut states = client.claiming()?;
-        self.record(client, open_kinds(deny), file.volume)?;
+        self.record(client, open_kinds(deny), file)?;
         let known = states.open_of(file, owner);
         let (had, denied) = known.as_ref().map_or((0, 0), |open| open.shares());
         let all = (had | access, denied | deny);
