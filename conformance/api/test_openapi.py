@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import unittest
 
@@ -75,6 +76,7 @@ class OpenApi(unittest.TestCase):
 
     def test_every_path_replies_in_its_shape(self):
         fixture.put(self.port, "/vol1/file", b"contents\n")
+        self.benchmark("run")
         self.ask("POST", f"{VOLUME}/snapshots", {}, snapshotId="s1")
         place = "/v1/projects/{project}/locations/{location}/volumes/{volume}"
         checked = {
@@ -86,6 +88,10 @@ class OpenApi(unittest.TestCase):
             self.check("/v1/pair", "get", self.ask("GET", "pair")),
             self.check("/v1/server", "get", self.ask("GET", "server")),
             self.check("/v1/history", "get", self.ask("GET", "history", volume=VOLUME)),
+            self.check("/v1/latency", "get", self.ask("GET", "latency", volume=VOLUME)),
+            self.check("/v1/limitChanges", "get", self.ask("GET", "limitChanges", volume=VOLUME)),
+            self.check("/v1/benchmarks", "get", self.ask("GET", "benchmarks")),
+            self.check("/v1/benchmarks/{benchmark}", "get", self.ask("GET", "benchmarks/run")),
             self.check(f"{place}:findFile", "get", self.ask("GET", f"{VOLUME}:findFile", path="file")),
             self.check(f"{place}:restoreFile", "post",
                        self.ask("POST", f"{VOLUME}:restoreFile", {"snapshot": "s1", "path": "file"})),
@@ -96,10 +102,22 @@ class OpenApi(unittest.TestCase):
         got = self.server.ask("GET", f"/v1/{VOLUME}/snapshots/s2:download", None, {"path": "file"})
         self.assertEqual(got, (200, "contents\n"))
         checked.add((f"{place}/snapshots/{{snapshot}}:download", "get"))
+        status, report = self.server.ask("GET", "/v1/benchmarks/run:report")
+        self.assertEqual(status, 200)
+        self.assertIn("<!doctype html>", report.lower())
+        checked.add(("/v1/benchmarks/{benchmark}:report", "get"))
         # Those of instances are the same actions.
         rest = {(template, method) for template, methods in self.document["paths"].items() for method in methods
                 if "/instances/" not in template}
         self.assertEqual(checked, rest)
+
+    def benchmark(self, name):
+        """Measures a small part of a published table into the server's folder of benchmarks."""
+        subprocess.run(
+            [weirtest.WEIR, "bench", "matrix", "--preset", "netapp-extreme", "--only", "4 KiB random",
+             f"nfs://127.0.0.1:{self.port}/vol1", "--max-size", "4m", "--measure", "1", "--warmup", "0", "--repetitions", "1",
+             "--clients", "1", "--jobs", "1", "--depth", "2", "--quiet", "--out", os.path.join(self.server.data, "benchmarks", name)],
+            check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=120)
 
     def first_frame(self):
         connection = self.server.connect()

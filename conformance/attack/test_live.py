@@ -143,13 +143,20 @@ class Live(weirtest.Case):
             "live?x=1", "live?rows=%ff", "history", f"history?volume={full}&pool=p", f"history?volume={full}&window=25h",
             f"history?volume={full}&window=0s", f"history?volume={full}&window=1e9m", f"history?volume={full}&window=",
             f"history?client=x&volume={full}", "history?client=%00", "conditions?x=1", "pair?x=1", "server?x=1",
+            "latency", f"latency?volume={full}&pool=p", f"latency?volume={full}&window=25h", f"latency?volume={full}&client=10.0.0.1",
+            "limitChanges", f"limitChanges?volume={full}&window=-1m", f"limitChanges?volume={full}&pageSize=5",
+            "benchmarks?x=1", "benchmarks/a?x=1", "benchmarks/a:report?path=/etc/passwd",
         ):
             status, answer = self.server.ask("GET", path)
             self.assertEqual(status, 400, (path[:80], answer))
             self.assertLess(len(json.dumps(answer)), 2000, path[:80])
-        for path in (f"history?volume={full}x", "history?pool=x", "history?volume=../../etc/passwd"):
-            self.assertEqual(self.server.ask("GET", path)[0], 404, path)
-        for path in ("live", "history", "conditions", "pair", "server"):
+        for path in (
+            f"history?volume={full}x", "history?pool=x", "history?volume=../../etc/passwd", f"latency?volume={full}x",
+            "limitChanges?pool=x", "benchmarks/x", "benchmarks/..", "benchmarks/%2e%2e", "benchmarks/..%2f..%2fetc:report",
+            "benchmarks/%2fetc%2fpasswd", "benchmarks/a%00b", "benchmarks/" + "a" * 5000, "benchmarks/.hidden:report",
+        ):
+            self.assertEqual(self.server.ask("GET", path)[0], 404, path[:80])
+        for path in ("live", "history", "latency", "limitChanges", "conditions", "pair", "server", "benchmarks"):
             self.assertEqual(self.server.ask("POST", path, {})[0], 405, path)
 
     def test_streams_are_counted(self):
@@ -176,12 +183,57 @@ class Live(weirtest.Case):
     def test_figures_are_there(self):
         history = self.ok("GET", f"history?volume={VOLUMES}/v0&window=10m")
         self.assertEqual((history["stepSeconds"], len(history["figures"]["p99Seconds"])), (1, 600))
+        latency = self.ok("GET", f"latency?volume={VOLUMES}/v0&window=24h")
+        self.assertEqual((latency["stepSeconds"], len(latency["operations"]), len(latency["upperSeconds"])), (720, 120, 21))
         conditions = self.ok("GET", "conditions")
         self.assertIn("headline", conditions)
         self.assertEqual(self.ok("GET", "pair"), {"configured": False})
         server = self.ok("GET", "server")
         self.assertEqual(server["caller"], {"name": "local", "role": "ADMIN", "mayChange": True})
         self.assertEqual(server["dataFolder"], os.path.abspath(self.server.data))
+
+
+class Benchmarks(weirtest.Case):
+    def folder(self, name, **files):
+        at = os.path.join(self.server.data, "benchmarks", name)
+        os.makedirs(at)
+        for file, content in files.items():
+            with open(os.path.join(at, file.replace("_", ".")), "wb") as f:
+                f.write(content)
+        return at
+
+    def test_bad_runs_are_named_and_cost_nothing(self):
+        before = resident(self.server.process.pid)
+        self.folder("deep", summary_json=b"[" * (200 << 10))
+        self.folder("huge", summary_json=b" " * (64 << 20), report_html=b"x" * (64 << 20))
+        self.folder("text", summary_json=b"<script>alert(1)</script>")
+        os.symlink("/etc/passwd", os.path.join(self.folder("link"), "report.html"))
+        os.symlink("/etc", os.path.join(self.server.data, "benchmarks", "elsewhere"))
+        os.mkfifo(os.path.join(self.folder("pipe"), "summary.json"))
+        for n in range(300):
+            self.folder(f"empty-{n:03}")
+        listed = self.ok("GET", "benchmarks")
+        self.assertEqual((listed["benchmarks"], len(listed["unreadable"]), listed["omitted"]), ([], 100, 205))
+        for name in ("deep", "huge", "text", "pipe", "link"):
+            status, answer = self.server.ask("GET", f"benchmarks/{name}")
+            self.assertEqual(status, 400, (name, answer))
+            self.assertLess(len(json.dumps(answer)), 2000)
+        self.assertEqual(self.server.ask("GET", "benchmarks/huge:report")[0], 400)
+        self.assertEqual(self.server.ask("GET", "benchmarks/link:report")[0], 400)
+        self.assertEqual(self.server.ask("GET", "benchmarks/elsewhere")[0], 404)
+        self.assertLess(resident(self.server.process.pid) - before, 32 * MIB)
+
+    def test_a_report_may_do_nothing_in_a_browser(self):
+        self.folder("page", report_html=b"<script>alert(1)</script>")
+        connection = self.server.connect()
+        self.addCleanup(connection.close)
+        connection.request("GET", "/v1/benchmarks/page:report")
+        reply = connection.getresponse()
+        self.assertEqual((reply.status, reply.read()), (200, b"<script>alert(1)</script>"))
+        policy = reply.headers["Content-Security-Policy"]
+        self.assertTrue(policy.startswith("sandbox; default-src 'none';"), policy)
+        self.assertNotIn("script-src", policy)
+        self.assertEqual(reply.headers["X-Content-Type-Options"], "nosniff")
 
 
 class Stop(unittest.TestCase):

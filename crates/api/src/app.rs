@@ -5,6 +5,8 @@
 //! never more of it than [`body::MAX_BODY`]. If the gate refuses a request, nothing is read behind
 //! its head.
 
+use crate::benchmarks::Benchmarks;
+use crate::blocking::waiting;
 use crate::body::{self, MAX_BODIES, Unread};
 use crate::connections::Slot;
 use crate::console;
@@ -63,6 +65,7 @@ struct Inner {
     logins: Arc<Logins>,
     live: Option<Arc<Live>>,
     files: Option<Arc<Shelf>>,
+    benchmarks: Option<Arc<Benchmarks>>,
     bodies: Semaphore,
     scrapes: Arc<Semaphore>,
     requests: Arc<Requests>,
@@ -82,6 +85,7 @@ impl AppState {
             logins: Arc::default(),
             live: None,
             files: None,
+            benchmarks: None,
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
             requests: Arc::default(),
@@ -119,6 +123,12 @@ impl AppState {
         self.changed(|i| i.files = Some(Arc::new(Shelf::new(files))))
     }
 
+    /// Adds reports of benchmarks: `/v1/benchmarks`.
+    #[must_use]
+    pub fn with_benchmarks(self, benchmarks: Benchmarks) -> AppState {
+        self.changed(|i| i.benchmarks = Some(Arc::new(benchmarks)))
+    }
+
     fn changed(self, change: impl FnOnce(&mut Inner)) -> AppState {
         let old = &self.0;
         let mut inner = Inner {
@@ -130,6 +140,7 @@ impl AppState {
             logins: Arc::clone(&old.logins),
             live: old.live.clone(),
             files: old.files.clone(),
+            benchmarks: old.benchmarks.clone(),
             bodies: Semaphore::new(MAX_BODIES),
             scrapes: Arc::new(Semaphore::new(METRICS_READERS)),
             requests: Arc::clone(&old.requests),
@@ -166,6 +177,11 @@ impl AppState {
     /// Files of snapshots, if they can be had.
     pub(crate) fn files(&self) -> Option<&Shelf> {
         self.0.files.as_deref()
+    }
+
+    /// Reports of benchmarks, if they can be had.
+    pub(crate) fn benchmarks(&self) -> Option<&Benchmarks> {
+        self.0.benchmarks.as_deref()
     }
 
     /// Ends streams of live data: the server stops.
@@ -421,8 +437,8 @@ pub(crate) async fn answer(
             at,
             both: head.extensions.get::<BothApis>().is_some(),
         };
-        if let Action::Download(kind) = request.route.action {
-            return request.download(kind, head).await;
+        if let Some(file) = request.file(head).await {
+            return file;
         }
         let value = handlers::handle(request).await?;
         Ok(json(StatusCode::OK, &value))
@@ -621,18 +637,6 @@ pub(crate) fn cluster(app: &AppState, actor: &Actor) -> ApiResult<Arc<dyn Cluste
         Some(surface) => Ok(surface.cluster(actor)),
         None => Err(ApiError::unimplemented("Replication", "")),
     }
-}
-
-/// Runs what may wait for a disk.
-///
-/// # Errors
-/// INTERNAL: it panicked, or the server ends.
-pub(crate) async fn waiting<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> ApiResult<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| ApiError::new(Status::Internal, "INTERRUPTED", e.to_string()))
 }
 
 fn ontap_response(reply: &Reply) -> Response {

@@ -87,10 +87,9 @@ pub fn protect(reply: &mut Response) {
     if page.is_none_or(|kind| !kind.as_bytes().starts_with(b"text/html")) {
         return;
     }
-    set.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(POLICY),
-    );
+    // A page that is not the server's own has a stricter one.
+    set.entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(POLICY));
     set.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),

@@ -3,7 +3,8 @@
 //! A caller sees data without the permissions of files, so these take the role of an editor, who
 //! may export a volume to itself anyway. Each request is in the audit log, with the path.
 
-use crate::app::{AppState, waiting};
+use crate::app::AppState;
+use crate::blocking::waiting;
 use crate::connections::{Slot, Working};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;

@@ -2,6 +2,7 @@
 
 use crate::admin;
 use crate::app::{AppState, ontap, ontap_call};
+use crate::benchmarks::Benchmarks;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{check_id, required};
 use crate::files;
@@ -134,12 +135,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::CreateToken => admin::create_token(a.app, &a.actor, &a.query, &a.body).await,
         Action::DeleteToken => admin::delete_token(a.app, &a.actor, a.part(0)).await,
         Action::ListAudit => admin::list_audit(a.app, &a.actor, &a.query).await,
-        Action::History => live::history(a.live()?, a.app.control(), &a.query),
-        Action::Conditions => Ok(a.live()?.conditions()),
-        Action::Pair => Ok(a.live()?.pair()),
-        Action::Server => Ok(a.server(a.live()?)),
-        // It is not one value; the dispatcher answers it.
-        Action::Live | Action::Download(_) => Err(ApiError::unimplemented("A stream", "")),
+        _ => a.observed().await,
     }
 }
 
@@ -154,6 +150,41 @@ impl Asked<'_> {
         self.app.live().ok_or_else(none)
     }
 
+    fn benchmarks(&self) -> ApiResult<&Benchmarks> {
+        let none = || ApiError::unimplemented("Benchmark reports", "");
+        self.app.benchmarks().ok_or_else(none)
+    }
+
+    /// Answers a request whose reply is a file: one of a snapshot, or a benchmark's page. `None`
+    /// for any other.
+    pub async fn file(&self, head: &Parts) -> Option<ApiResult<Response>> {
+        match self.route.action {
+            Action::Download(kind) => Some(self.download(kind, head).await),
+            Action::BenchmarkReport => Some(match self.benchmarks() {
+                Ok(benchmarks) => benchmarks.report(self.part(0)).await,
+                Err(e) => Err(e),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Answers a request for what the server observes of itself, and for benchmarks.
+    async fn observed(&self) -> ApiResult<Value> {
+        let (control, query) = (self.app.control(), &self.query);
+        match self.route.action {
+            Action::History => live::history(self.live()?, control, query),
+            Action::Latency => live::latency(self.live()?, control, query),
+            Action::LimitChanges => live::limit_changes(self.live()?, control, query).await,
+            Action::Conditions => Ok(self.live()?.conditions()),
+            Action::Pair => Ok(self.live()?.pair()),
+            Action::Server => Ok(self.server(self.live()?)),
+            Action::ListBenchmarks => self.benchmarks()?.list().await,
+            Action::GetBenchmark => self.benchmarks()?.get(self.part(0)).await,
+            // Its reply is no single value; the dispatcher answers it.
+            _ => Err(ApiError::unimplemented("A stream", "")),
+        }
+    }
+
     fn file_of(&self, kind: Kind) -> ApiResult<files::Wanted<'_>> {
         Ok(files::Wanted {
             app: self.app,
@@ -163,7 +194,7 @@ impl Asked<'_> {
     }
 
     /// Answers a request to download a file of a snapshot.
-    pub async fn download(&self, kind: Kind, head: &Parts) -> ApiResult<Response> {
+    async fn download(&self, kind: Kind, head: &Parts) -> ApiResult<Response> {
         let snapshot = self.part(3);
         let wanted = self.file_of(kind)?;
         wanted.download(snapshot, &self.query, head).await

@@ -9,6 +9,8 @@ pub mod active_directory;
 mod admin;
 mod app;
 mod assertion;
+mod benchmarks;
+mod blocking;
 mod body;
 mod connections;
 mod console;
@@ -44,6 +46,7 @@ pub mod throughput;
 mod tls;
 
 pub use app::{AppState, Ends, Gate, Problem, Problems, router};
+pub use benchmarks::Benchmarks;
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
 pub use metrics::{Metrics, Pieces};

@@ -156,7 +156,12 @@ fn operation_id(route: &Route) -> String {
     let one = path.ends_with('*');
     let only = matches!(
         route.action,
-        Action::Live | Action::History | Action::Conditions | Action::Pair | Action::Server
+        Action::Live
+            | Action::History
+            | Action::Latency
+            | Action::Conditions
+            | Action::Pair
+            | Action::Server
     );
     let done = match (route.verb, custom) {
         (_, Some(custom)) => custom,
@@ -314,9 +319,9 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         ),
         Action::Missing => ("Not found".to_owned(), None, none),
         Action::Unimplemented(what, _) => (format!("{what} is not implemented: 400"), None, none),
-        // Its reply is the file; the others are described above.
+        // Its reply is a file; the others are described above.
         _ => (
-            "Downloads a file of a snapshot".to_owned(),
+            own::about_file(route.action).to_owned(),
             None,
             json!({"type": "string", "format": "binary"}),
         ),

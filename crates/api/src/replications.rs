@@ -22,7 +22,8 @@ use weir_relations::model::{
     ABORTED, MirrorState, Note, Path, Relationship, Status as Doing, TransferKind,
 };
 
-use crate::app::{AppState, cluster, waiting};
+use crate::app::{AppState, cluster};
+use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, check_id, required};
 use crate::json::{EnumsAs, Object, abbreviate};

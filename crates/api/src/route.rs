@@ -187,12 +187,22 @@ pub enum Action {
     Live,
     /// Rows of the last minutes or of the last day.
     History,
+    /// Histograms of latencies over the last minutes or the last day.
+    Latency,
+    /// Changes of a volume's limit, and who made them.
+    LimitChanges,
     /// A list of what holds or is wrong, with a sentence that sums it up.
     Conditions,
     /// A description of the pair.
     Pair,
     /// A description of the server.
     Server,
+    /// Runs of benchmarks, the newest first.
+    ListBenchmarks,
+    /// One of them, with its tables.
+    GetBenchmark,
+    /// GET of `benchmarks/*:report`: its page.
+    BenchmarkReport,
 }
 
 /// Parameter of changes that are to be checked and described, but not made (AIP-163).
@@ -236,6 +246,8 @@ impl Route {
             Action::CreateToken => &["tokenId"],
             Action::Live => &["rows"],
             Action::History => &["volume", "pool", "client", "window"],
+            Action::Latency => &["volume", "pool", "window"],
+            Action::LimitChanges => &["volume", "pool", "window"],
             Action::CreateReplication => &["replicationId"],
             Action::Update(_) => &["updateMask", VALIDATE_ONLY],
             Action::UpdateReplication => &["updateMask"],
@@ -364,9 +376,14 @@ pub static ROUTES: &[Route] = routes! {
     Get Own "auditEntries" => Action::ListAudit;
     Get Own "live" => Action::Live;
     Get Own "history" => Action::History;
+    Get Own "latency" => Action::Latency;
+    Get Own "limitChanges" => Action::LimitChanges;
     Get Own "conditions" => Action::Conditions;
     Get Own "pair" => Action::Pair;
     Get Own "server" => Action::Server;
+    Get Own "benchmarks" => Action::ListBenchmarks;
+    Get Own "benchmarks/*:report" => Action::BenchmarkReport;
+    Get Own "benchmarks/*" => Action::GetBenchmark;
 };
 
 /// A request's path, found in the table.

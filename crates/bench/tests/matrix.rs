@@ -17,6 +17,7 @@ const DEFINITION: &str = r#"
 name = "tiny"
 title = "A tiny matrix <&>"
 source = "a test"
+published = "netapp-extreme"
 [load]
 clients = 2
 jobs = 2
@@ -173,6 +174,7 @@ fn a_matrix_becomes_tables_files_and_comparisons() {
     assert!(html.contains("A tiny matrix &lt;&amp;&gt;") && html.contains("<svg class=\"plot\""));
     assert!(!html.contains("<script") && !html.contains("http://") && !html.contains("https://"));
     assert!(s.read("a/report.md").contains("| **Read IOPS** |"));
+    is_summed_up(&s, &run);
 
     // The same again is refused, and what is there stays; elsewhere it may be done.
     let again = s.bench(&[
@@ -253,6 +255,54 @@ fn a_matrix_becomes_tables_files_and_comparisons() {
     let out = s.bench(&["report", "a", "--html", "c.html"]);
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).contains("c.html exists"));
+}
+
+/// The summary has each rate with its published one, and is made again as it was.
+fn is_summed_up(s: &Scratch, run: &Value) {
+    let written = s.read("a/summary.json");
+    let summary: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(
+        (&summary["format"], &summary["state"]),
+        (&1.into(), &"complete".into())
+    );
+    assert_eq!(summary["startedSeconds"], run["started"]);
+    assert_eq!(summary["published"]["set"], "netapp-extreme");
+    assert_eq!(summary["published"]["cores"], 192);
+    let tables = array(&summary, "tables");
+    let rows = |table: usize| {
+        let rows = array(&tables[table], "rows").iter();
+        rows.map(|row| {
+            assert!(row["value"].as_f64().unwrap() > 0.0 && !array(row, "boundBy").is_empty());
+            let published = array(row, "published")[0]["value"].as_f64().unwrap();
+            format!(
+                "{} {} {published}",
+                row["side"].as_str().unwrap(),
+                row["column"].as_str().unwrap()
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (
+            tables.len(),
+            tables[0]["unit"].as_str(),
+            tables[1]["unit"].as_str()
+        ),
+        (2, Some("IOPS"), Some("MiB/s"))
+    );
+    assert_eq!(
+        rows(0),
+        [
+            "Read 100/0 265000",
+            "Read 50/50 66900",
+            "Write 50/50 66900",
+            "Write 0/100 104000"
+        ]
+    );
+    assert_eq!(rows(1)[0], "Read 100/0 5237");
+    let again = s.bench(&["report", "a", "--summary", "again.json"]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    assert_eq!(s.read("again.json"), written);
 }
 
 /// Targets are measured in alternation, and the first is what overheads are over.

@@ -630,6 +630,24 @@ impl Control {
         self.catalog().audit(before, limit).await
     }
 
+    /// Returns the updates of a volume and its pool, by their full names, that were carried out
+    /// since a moment, oldest first. Every role that sees the volume sees them.
+    ///
+    /// # Errors
+    /// If the catalog cannot be read.
+    pub async fn updates(
+        &self,
+        targets: &[String],
+        since: Stamp,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, Refusal> {
+        let at = |place: usize| targets.get(place).map_or("", String::as_str);
+        // Outcomes may still be in the queue.
+        self.context.store.drained().await;
+        let catalog = self.catalog();
+        catalog.updates([at(0), at(1)], since, limit).await
+    }
+
     /// Returns the bytes of each volume's data.
     pub async fn volumes_used(&self, volumes: impl Iterator<Item = &Volume> + Send) -> Vec<u64> {
         let keys = volumes.map(|volume| Arc::clone(&volume.key)).collect();

@@ -191,7 +191,8 @@ impl Service {
         }
     }
 
-    /// Counts a request that has been answered, and that it failed. `waited`: after an interim response.
+    /// Counts a request that has been answered, and that it failed. `waited`: after an interim
+    /// response.
     fn count(&self, chain: &mut Chain, begun: &Begun, status: Status, waited: bool) {
         let command = begun.header.command;
         if status.is_error() {

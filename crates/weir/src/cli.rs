@@ -198,6 +198,10 @@ pub struct Serve {
     /// file had before
     #[arg(long, value_name = "FILE")]
     pub api_token_file: Option<PathBuf>,
+    /// Show the runs of `weir bench matrix` in this folder (--out DIR/NAME) in the API and the
+    /// console [default: benchmarks in the data folder]
+    #[arg(long, value_name = "DIR")]
+    pub benchmarks: Option<PathBuf>,
     /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use weir_api::live::Live;
-use weir_api::{Access, AppState, Metrics, Mounts, Problems, Tls};
+use weir_api::{Access, AppState, Benchmarks, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Control, Options};
@@ -42,6 +42,8 @@ pub struct ApiListener {
     listener: Reserved,
     tls: Option<TlsSource>,
     token: Option<PathBuf>,
+    /// The folder of benchmark reports.
+    benchmarks: PathBuf,
 }
 
 enum TlsSource {
@@ -68,6 +70,7 @@ impl ApiListener {
             listener,
             tls,
             token: args.api_token_file.clone(),
+            benchmarks: { args.benchmarks.clone() }.unwrap_or_else(|| args.data.join("benchmarks")),
         }))
     }
 
@@ -489,6 +492,7 @@ async fn serve(
         .with_problems(problems)
         .with_live(live)
         .with_files(files)
+        .with_benchmarks(Benchmarks::new(door.benchmarks))
         .with_ontap(clusters);
     let listener = match door.listener.listen() {
         Ok(listener) => listener,

@@ -5,13 +5,15 @@
 //! second in which nothing happened takes no place. The memory of all rings is bounded: the series
 //! with the least recent traffic is given up first.
 
+use super::heat::{Grid, Latencies};
 use super::row::{COLUMNS, Kept, Row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 use weir_base::limits::api::{
-    LIVE_CLIENTS, LIVE_MINUTES, LIVE_POOLS, LIVE_SECONDS, LIVE_VOLUME_CLIENTS, LIVE_VOLUMES,
+    LIVE_CLIENTS, LIVE_HEAT_COLUMNS, LIVE_MINUTES, LIVE_POOLS, LIVE_SECONDS, LIVE_VOLUME_CLIENTS,
+    LIVE_VOLUMES,
 };
 
 /// Kinds of things that have rows.
@@ -61,6 +63,11 @@ impl Kind {
 const SERIES_BYTES: usize = 512;
 /// A ring grows by so many rows at a time.
 const GROWTH: usize = 60;
+/// Seconds of a column of the histograms: of ten minutes, and of a day.
+const HEAT_STEPS: [u64; 2] = [
+    LIVE_SECONDS / LIVE_HEAT_COLUMNS,
+    LIVE_MINUTES * 60 / LIVE_HEAT_COLUMNS,
+];
 /// Part of a series' weight that is left after a second.
 const DECAY: f64 = 0.98;
 /// Most seconds that one reading of the counters stands for.
@@ -99,6 +106,8 @@ struct Series {
     now: Row,
     seconds: Ring,
     minutes: Ring,
+    /// Histograms of ten minutes and of a day; pools and volumes alone have them.
+    heat: Option<Box<[Grid; 2]>>,
     /// Sum of the rows of the minute that is under way.
     minute: Row,
     /// Weight of recent activity, for choosing which series to give up.
@@ -117,6 +126,9 @@ impl Series {
         };
         self.seconds
             .push(at, row, (at + 1).saturating_sub(LIVE_SECONDS));
+        for grid in self.heat.iter_mut().flat_map(|heat| heat.iter_mut()) {
+            grid.record(at, &row.latencies);
+        }
         self.minute.add(row);
         if (at + 1).is_multiple_of(60) {
             let whole = std::mem::take(&mut self.minute).mean(60.0);
@@ -127,11 +139,15 @@ impl Series {
 
     fn bytes(&self) -> usize {
         let rows = self.seconds.0.capacity() + self.minutes.0.capacity();
-        SERIES_BYTES + rows * size_of::<Kept>()
+        let grids = self.heat.iter().flat_map(|heat| heat.iter());
+        SERIES_BYTES + rows * size_of::<Kept>() + grids.map(Grid::bytes).sum::<usize>()
     }
 
     fn is_empty(&self) -> bool {
-        self.seconds.0.is_empty() && self.minutes.0.is_empty() && self.minute.is_idle()
+        let cold = { &self.heat }
+            .as_ref()
+            .is_none_or(|heat| heat.iter().all(Grid::is_empty));
+        self.seconds.0.is_empty() && self.minutes.0.is_empty() && self.minute.is_idle() && cold
     }
 }
 
@@ -169,6 +185,17 @@ pub struct History {
     pub end: u64,
     /// The rows, oldest first.
     pub rows: Vec<Option<Row>>,
+}
+
+/// Histograms of a series over a window: `None` where the server did not look.
+#[derive(Debug, PartialEq)]
+pub struct Heat {
+    /// Seconds of a column.
+    pub step: u64,
+    /// Seconds since 1970 of the last second of the last column.
+    pub end: u64,
+    /// The columns, oldest first.
+    pub columns: Vec<Option<Latencies>>,
 }
 
 /// A series that a limit holds.
@@ -323,6 +350,36 @@ impl Book {
         }
     }
 
+    /// Returns the histograms of a pool or volume over the last `seconds`: the finer ones if they
+    /// reach as far back.
+    pub fn heat(&self, kind: Kind, name: &str, seconds: u64) -> Heat {
+        let pages = self.pages.lock();
+        let series = pages.series.get(&(kind, Arc::from(name)));
+        let incomplete = pages.incomplete.get(kind as usize).copied().unwrap_or(0);
+        let [fine, coarse] = HEAT_STEPS;
+        let (which, step) = match seconds <= LIVE_SECONDS {
+            true => (0, fine),
+            false => (1, coarse),
+        };
+        // The end of the last whole column.
+        let end = ((pages.latest + 1) / step * step).saturating_sub(1);
+        let column = |ago: u64| {
+            let at = end.checked_sub(ago * step);
+            let at = at.filter(|at| *at >= pages.first)?;
+            let grid = series.and_then(|s| s.heat.as_ref()?.get(which));
+            match grid.and_then(|grid| grid.at(at)) {
+                Some(numbers) => Some(numbers),
+                // It may have been given up since.
+                None => (at > incomplete).then(Latencies::default),
+            }
+        };
+        Heat {
+            step,
+            end,
+            columns: (0..seconds.div_ceil(step)).rev().map(column).collect(),
+        }
+    }
+
     /// Returns the volumes that limits hold, the longest first.
     pub fn held(&self) -> Vec<Held> {
         let pages = self.pages.lock();
@@ -363,6 +420,9 @@ impl Pages {
             now: Row::default(),
             seconds: Ring::default(),
             minutes: Ring::default(),
+            heat: kind
+                .is_listed()
+                .then(|| Box::new(HEAT_STEPS.map(Grid::new))),
             minute: Row::default(),
             weight: 0.0,
             bound_since: None,
@@ -532,6 +592,40 @@ mod tests {
             assert!(bytes <= 16 << 10, "{bytes}");
             assert!(!pages.series.is_empty());
         }
+    }
+
+    #[test]
+    fn histograms_have_columns_of_their_own_width() {
+        let book = Book::new(1 << 20, START);
+        let mut one = row(1.0);
+        one.latencies[4] = 1;
+        let rests = row(0.0);
+        // Columns end with seconds that are one less than a multiple of their step.
+        let end = START + 1 + 86_400;
+        for at in START + 1..=end {
+            let now = if at % 10 < 5 { one } else { rests };
+            book.record(at, vec![volume("v", now), volume("idle", rests)]);
+        }
+        let fine = book.heat(Kind::Volume, "v", 600);
+        assert_eq!((fine.step, fine.columns.len()), (5, 120));
+        assert_eq!((fine.end + 1) % 5, 0);
+        assert!(fine.end <= end && end - fine.end < 5);
+        let [.., before, last] = &fine.columns[..] else {
+            panic!("no columns")
+        };
+        let mut numbers = [before.unwrap()[4], last.unwrap()[4]];
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 5]);
+        let coarse = book.heat(Kind::Volume, "v", 86_400);
+        assert_eq!((coarse.step, coarse.columns.len()), (720, 120));
+        let middle = coarse.columns[60].unwrap()[4];
+        assert!((342..=378).contains(&middle), "{middle}");
+        // What was idle has empty columns; before the start there is none.
+        let idle = book.heat(Kind::Volume, "idle", 10);
+        assert_eq!(idle.columns, [Some(Latencies::default()); 2]);
+        let fresh = Book::new(1 << 20, START);
+        fresh.record(START + 1, vec![]);
+        assert_eq!(fresh.heat(Kind::Volume, "v", 600).columns[0], None);
     }
 
     #[test]

@@ -1,13 +1,15 @@
-//! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/conditions`,
-//! `/v1/pair`, `/v1/server`.
+//! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/latency`,
+//! `/v1/limitChanges`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
 
 mod book;
 mod condition;
+mod heat;
 mod row;
 mod stream;
 
-pub use book::{Book, Held, History, Kind};
+pub use book::{Book, Heat, Held, History, Kind};
 pub use condition::{Condition, ConditionKind, Conditions, Report, Severity};
+pub use heat::{FIRST_SECONDS, LATENCIES, Latencies};
 pub use row::{COLUMNS, Row, bound_by, limit_of, limits};
 pub(crate) use stream::response;
 
@@ -19,8 +21,8 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use weir_base::limits::api::{LIVE_MINUTES, LIVE_READERS, LIVE_TERMS};
-use weir_control::{Collection, Control, Status, Surface};
+use weir_base::limits::api::{LIVE_MINUTES, LIVE_READERS, LIVE_TERMS, MAX_LIMIT_CHANGES};
+use weir_control::{AuditEntry, Collection, Control, Stamp, Status, Surface};
 
 /// Rows that a reader gets who asks for none in particular.
 const DEFAULT_ROWS: &str = "pools,volumes:50,clients:20";
@@ -246,6 +248,142 @@ pub(crate) fn history(live: &Live, control: &Control, query: &Query) -> ApiResul
     }))
 }
 
+/// Reads the pool or the volume that a query names, and its window.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the parameter; NOT_FOUND: nothing has the name.
+fn one_of(control: &Control, query: &Query) -> ApiResult<(Kind, String, u64)> {
+    let of = |name: &str| query.get(name).filter(|value| !value.is_empty());
+    let (kind, name) = match (of("pool"), of("volume")) {
+        (Some(pool), None) => (Kind::Pool, pool),
+        (None, Some(volume)) => (Kind::Volume, volume),
+        _ => return Err(invalid("volume", "either volume or pool is required")),
+    };
+    if !exists(control, kind, name) {
+        return Err(ApiError::not_found(&abbreviate(name)));
+    }
+    let window = window(query.get("window").unwrap_or("10m"))?;
+    Ok((kind, name.to_owned(), window))
+}
+
+/// Returns the response of `GET /v1/latency`.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the parameter; NOT_FOUND: nothing has the name.
+pub(crate) fn latency(live: &Live, control: &Control, query: &Query) -> ApiResult<Value> {
+    let (kind, name, window) = one_of(control, query)?;
+    let heat = live.book.heat(kind, &name, window);
+    let bounds = (0..LATENCIES as i32 - 1).map(|at| json!(FIRST_SECONDS * f64::from(at).exp2()));
+    let columns = heat.columns.iter().map(|column| json!(column));
+    let span = (heat.columns.len() as u64) * heat.step;
+    Ok(json!({
+        "kind": kind.as_str(),
+        "resource": name,
+        "stepSeconds": heat.step,
+        "startEpochSeconds": (heat.end + 1).saturating_sub(span),
+        "endEpochSeconds": heat.end,
+        "upperSeconds": bounds.collect::<Vec<_>>(),
+        "operations": columns.collect::<Vec<_>>(),
+    }))
+}
+
+/// A change of the limit that is in force for a volume, as its rows show it.
+#[derive(Debug, PartialEq)]
+struct Step {
+    /// Seconds since 1970 of the last row with the old limit and of the first with the new one.
+    between: (u64, u64),
+    /// Bytes a second.
+    from: f64,
+    to: f64,
+}
+
+/// Returns the changes of a limit over some rows. Rows in which nothing happened do not have it.
+fn steps(history: &History) -> Vec<Step> {
+    let count = history.rows.len() as u64;
+    let start = (history.end + history.step).saturating_sub(count * history.step);
+    let rows = (0..).zip(&history.rows);
+    let known = rows.filter_map(|(at, row)| {
+        let limit = row.map_or(0.0, |row| row.limit);
+        (limit > 0.0).then_some((start + at * history.step, limit))
+    });
+    let mut out = Vec::new();
+    let mut before: Option<(u64, f64)> = None;
+    for (at, limit) in known {
+        if let Some((then, old)) = before {
+            // Older rows are kept to within 0.03 %.
+            if (limit - old).abs() > 0.001 * old {
+                out.push(Step {
+                    between: (then, at),
+                    from: old,
+                    to: limit,
+                });
+            }
+        }
+        before = Some((at, limit));
+    }
+    out
+}
+
+/// Returns the response of `GET /v1/limitChanges`: changes of a limit, each with the change of the
+/// volume or its pool that made it.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the parameter; NOT_FOUND; UNAVAILABLE: the catalog cannot be read.
+pub(crate) async fn limit_changes(
+    live: &Live,
+    control: &Control,
+    query: &Query,
+) -> ApiResult<Value> {
+    let (kind, name, window) = one_of(control, query)?;
+    let history = live.book.history(kind, &name, window);
+    let steps = steps(&history);
+    let mut targets = vec![name.clone()];
+    targets.extend(pool_of(control, kind, &name));
+    let first = steps.first().map(|step| step.between.0);
+    let entries = match first {
+        None => Vec::new(),
+        Some(first) => {
+            let since = i128::from(first.saturating_sub(SLACK)) * 1_000_000_000;
+            let since = Stamp::from_nanos(since);
+            let found = control.updates(&targets, since, MAX_LIMIT_CHANGES).await;
+            found.map_err(ApiError::refused)?
+        }
+    };
+    let changes = steps.iter().filter_map(|step| {
+        let (after, until) = step.between;
+        let fits = |entry: &&AuditEntry| {
+            let at = u64::try_from(entry.at().secs()).unwrap_or(0);
+            (after.saturating_sub(SLACK)..=until + SLACK).contains(&at)
+        };
+        let entry = entries.iter().rfind(fits)?;
+        Some(json!({
+            "time": entry.at().rfc3339(),
+            "actor": entry.actor,
+            "resource": entry.target,
+            "fromBytesPerSecond": step.from,
+            "toBytesPerSecond": step.to,
+        }))
+    });
+    Ok(json!({
+        "resource": name,
+        "changes": changes.collect::<Vec<_>>(),
+    }))
+}
+
+/// Seconds by which a row may be later, or earlier, than the change that it shows.
+const SLACK: u64 = 2;
+
+/// Returns the pool of a volume.
+fn pool_of(control: &Control, kind: Kind, name: &str) -> Option<String> {
+    if kind == Kind::Pool {
+        return None;
+    }
+    let view = control.view();
+    let mut volumes = view.every_volume(Surface::Netapp);
+    let volume = volumes.find(|volume| volume.name.to_string() == name)?;
+    volume.pool().map(|pool| pool.full(Collection::Pools))
+}
+
 /// Returns a figure as it is written in frames, too.
 fn rounded(figure: f64) -> Value {
     let mut text = String::new();
@@ -302,6 +440,32 @@ mod tests {
             let e = read(wrong).unwrap_err();
             assert_eq!((e.code(), &*e.reason), (400, "INVALID_FIELD"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_limit_changes_between_rows_that_have_it() {
+        let row = |limit: f64| {
+            Some(Row {
+                limit,
+                ..Row::default()
+            })
+        };
+        let history = History {
+            step: 1,
+            end: 105,
+            rows: vec![row(8.0), row(8.0), None, row(0.0), row(16.0), row(16.001)],
+        };
+        let expected = Step {
+            between: (101, 104),
+            from: 8.0,
+            to: 16.0,
+        };
+        assert_eq!(steps(&history), [expected]);
+        let idle = History {
+            rows: vec![None, row(0.0)],
+            ..history
+        };
+        assert_eq!(steps(&idle), []);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Figures of one second or one minute, and how they are kept.
 
+use super::heat::Latencies;
 use std::fmt::Write as _;
 
 /// Names of a row's figures, in their order.
@@ -82,6 +83,8 @@ pub struct Row {
     pub bound_by: u8,
     /// Limit on bytes a second in force; 0 for none.
     pub limit: f64,
+    /// Numbers of operations by latency; of seconds alone, and not kept with the other figures.
+    pub latencies: Latencies,
 }
 
 impl Row {
@@ -220,6 +223,7 @@ impl Kept {
             bound: j,
             bound_by: self.bound_by,
             limit,
+            latencies: Latencies::default(),
         }
     }
 }

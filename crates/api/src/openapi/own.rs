@@ -95,6 +95,32 @@ const OBJECTS: &[Object] = &[
         ],
     ),
     (
+        "Latency",
+        &[
+            ("kind", Text),
+            ("resource", Text),
+            ("stepSeconds", Integer),
+            ("startEpochSeconds", Integer),
+            ("endEpochSeconds", Integer),
+            ("upperSeconds", Anything),
+            ("operations", Anything),
+        ],
+    ),
+    (
+        "LimitChange",
+        &[
+            ("time", Stamp),
+            ("actor", Text),
+            ("resource", Text),
+            ("fromBytesPerSecond", Number),
+            ("toBytesPerSecond", Number),
+        ],
+    ),
+    (
+        "LimitChangeList",
+        &[("resource", Text), ("changes", Many("LimitChange"))],
+    ),
+    (
         "PairCost",
         &[
             ("changes", Integer),
@@ -173,6 +199,84 @@ const OBJECTS: &[Object] = &[
         ],
     ),
     (
+        "BenchmarkTarget",
+        &[("label", Text), ("protocol", Text), ("generator", Text)],
+    ),
+    (
+        "BenchmarkComparison",
+        &[
+            ("name?", Text),
+            ("figures", Integer),
+            ("reached", Integer),
+            ("leastRatio", Number),
+            ("greatestRatio", Number),
+        ],
+    ),
+    ("PublishedFigure", &[("name", Text), ("value", Number)]),
+    (
+        "BenchmarkRow",
+        &[
+            ("column", Text),
+            ("side", Text),
+            ("value", Number),
+            ("least", Number),
+            ("greatest", Number),
+            ("p99Seconds?", Number),
+            ("boundBy", Texts),
+            ("durability", Text),
+            ("published", Many("PublishedFigure")),
+        ],
+    ),
+    (
+        "BenchmarkTable",
+        &[
+            ("heading", Text),
+            ("load", Text),
+            ("axis", Text),
+            ("unit", Text),
+            ("rows", Many("BenchmarkRow")),
+        ],
+    ),
+    (
+        "Benchmark",
+        &[
+            ("name", Text),
+            ("headline", Text),
+            ("title", Text),
+            ("label", Text),
+            ("definition", Text),
+            ("startTime", Stamp),
+            ("endTime", Stamp),
+            ("state", Text),
+            ("targets", Many("BenchmarkTarget")),
+            ("hasReport", Flag),
+            ("publishedSet?", Text),
+            ("publishedClients?", Integer),
+            ("publishedCores?", Integer),
+            ("comparison?", One("BenchmarkComparison")),
+            ("comparisonPerCore?", One("BenchmarkComparison")),
+            ("tiers?", Many("BenchmarkComparison")),
+            ("tool?", Text),
+            ("command?", Text),
+            ("clients?", Integer),
+            ("cores?", Integer),
+            ("repetitions?", Integer),
+            ("warnings?", Texts),
+            ("tables?", Many("BenchmarkTable")),
+        ],
+    ),
+    ("UnreadableBenchmark", &[("name", Text), ("message", Text)]),
+    (
+        "BenchmarkList",
+        &[
+            ("headline", Text),
+            ("folder", Text),
+            ("benchmarks", Many("Benchmark")),
+            ("unreadable", Many("UnreadableBenchmark")),
+            ("omitted?", Integer),
+        ],
+    ),
+    (
         "FileState",
         &[("type", Text), ("sizeBytes", Int64), ("modifyTime", Stamp)],
     ),
@@ -243,12 +347,28 @@ pub fn about(action: Action) -> Option<(&'static str, &'static str)> {
             "Returns the figures of a volume, pool or client by the second, or by the minute",
             "History",
         ),
+        Action::Latency => (
+            "Returns numbers of operations of a volume or pool by time and latency, for a heat map",
+            "Latency",
+        ),
+        Action::LimitChanges => (
+            "Lists the changes of the limit of a volume or pool, with who made them",
+            "LimitChangeList",
+        ),
         Action::Conditions => (
             "Lists what limits hold and what is wrong, the worst first, with a sentence that sums it up",
             "ConditionReport",
         ),
         Action::Pair => ("Describes the pair that the node is one of", "Pair"),
         Action::Server => ("Describes the server", "Server"),
+        Action::ListBenchmarks => (
+            "Lists the runs of benchmarks in the server's folder, beside published figures",
+            "BenchmarkList",
+        ),
+        Action::GetBenchmark => (
+            "Describes a run of a benchmark, with its tables",
+            "Benchmark",
+        ),
         Action::FindFile(_) => (
             "Finds the versions of a path over snapshots",
             "FileVersions",
@@ -258,11 +378,20 @@ pub fn about(action: Action) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// Returns the description of an action whose reply is a file.
+pub fn about_file(action: Action) -> &'static str {
+    match action {
+        Action::BenchmarkReport => "Returns the page that `weir bench` has made of a benchmark",
+        _ => "Downloads a file of a snapshot",
+    }
+}
+
 /// Returns the content type of an action's reply.
 pub fn content_type(action: Action) -> &'static str {
     match action {
         Action::Live => "text/event-stream",
         Action::Download(_) => "application/octet-stream",
+        Action::BenchmarkReport => "text/html",
         _ => "application/json",
     }
 }

@@ -158,3 +158,27 @@ pub const DOWNLOAD_PIECE: u64 = 256 << 10;
 
 /// Maximum number of conditions in a list.
 pub const MAX_CONDITIONS: usize = 1000;
+
+/// Columns of a heat map of latencies.
+pub const LIVE_HEAT_COLUMNS: u64 = 120;
+
+/// Maximum number of changes of a limit in one response: the newest.
+pub const MAX_LIMIT_CHANGES: u32 = 200;
+
+/// Maximum number of runs of benchmarks in one response: those whose folders changed last.
+pub const MAX_BENCHMARKS: usize = 100;
+
+/// Maximum number of entries of the folder of benchmarks that are looked at.
+pub const MAX_BENCHMARKS_SEEN: usize = 10_000;
+
+/// Maximum length in bytes of a benchmark's name.
+pub const MAX_BENCHMARK_NAME: usize = 100;
+
+/// Maximum length in bytes of a benchmark's summary.
+pub const MAX_BENCHMARK_SUMMARY: u64 = 256 << 10;
+
+/// Maximum length in bytes of a benchmark's report.
+pub const MAX_BENCHMARK_REPORT: u64 = 8 << 20;
+
+/// Maximum number of requests that read benchmarks at once.
+pub const MAX_BENCHMARK_READERS: usize = 4;

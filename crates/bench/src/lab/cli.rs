@@ -102,7 +102,7 @@ pub struct MatrixArgs {
     /// A name of the run, for comparisons [default: the definition's and the targets'].
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Folder for run.json, report.html and report.md [default: <date>-<definition>].
+    /// Folder for run.json, summary.json, report.html and report.md [default: <date>-<definition>].
     #[arg(long, short = 'o', value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Replace the reports of an earlier run in that folder.
@@ -179,6 +179,9 @@ pub struct ReportArgs {
     /// Write Markdown to this file.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write the summary that a Weir server shows, RUN/summary.json, to this file.
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
     /// Replace files that exist.
     #[arg(long)]
     pub force: bool,

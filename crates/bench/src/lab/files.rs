@@ -13,6 +13,10 @@ pub const RUN: &str = "run.json";
 pub const HTML: &str = "report.html";
 /// The report as Markdown.
 pub const MARKDOWN: &str = "report.md";
+/// The results in short, JSON, for a server that shows them.
+pub const SUMMARY: &str = "summary.json";
+/// Files that a run leaves in its folder.
+pub const ALL: [&str; 4] = [RUN, HTML, MARKDOWN, SUMMARY];
 
 /// Reads a run from its folder or file.
 pub fn read(path: &Path) -> Result<Run, BenchError> {
@@ -47,7 +51,7 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), BenchError> {
 
 /// Prepares the folder of a new run.
 pub fn folder(path: &Path, force: bool) -> Result<PathBuf, BenchError> {
-    for name in [RUN, HTML, MARKDOWN] {
+    for name in ALL {
         refuse_existing(&path.join(name), force)?;
     }
     fs::create_dir_all(path).map_err(BenchError::io(format!("make {}", path.display())))?;

@@ -15,6 +15,7 @@
 //! | [`outcome`], [`files`] | results, and where they are kept |
 //! | [`stats`], [`trust`], [`facts`] | what makes them trustworthy |
 //! | [`view`], [`text`], [`overhead`], [`report`] | results as tables, text, Markdown and HTML |
+//! | [`summary`] | results in short, for a server that shows them |
 //! | [`compare`], [`published`] | runs beside each other and beside published figures |
 //! | [`progress`], [`units`] | display; numbers for people |
 
@@ -40,6 +41,7 @@ pub mod runner;
 pub mod scale;
 pub mod spec;
 pub mod stats;
+pub mod summary;
 pub mod target;
 pub mod text;
 pub mod trust;
@@ -71,6 +73,7 @@ pub fn report_again(args: &ReportArgs) -> Result<String, BenchError> {
     for (path, content) in [
         (&args.html, report::run_page as fn(&outcome::Run) -> String),
         (&args.markdown, text::markdown),
+        (&args.summary, summary::json),
     ] {
         if let Some(path) = path {
             files::refuse_existing(path, args.force)?;

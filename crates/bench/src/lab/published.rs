@@ -12,9 +12,10 @@
 use super::outcome::{Run, Which};
 use super::spec::{Pattern, Unit};
 use super::units::{MIB, Size, thousands};
-use super::view::{Axis, Row, View, figure, views};
+use super::view::{Axis, Column, Row, View, figure, views};
 use crate::error::BenchError;
 use clap::ValueEnum;
+use serde::Serialize;
 
 /// Scaling of published figures.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,6 +340,121 @@ pub fn beside(run: &Run, set: &str, per: Per) -> Result<(Vec<Beside>, String), B
     }
 }
 
+/// A published figure.
+#[derive(Serialize, Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Key of the source, name of a tier, or with a mirror or without.
+    pub name: String,
+    /// The figure, in the set's unit.
+    pub value: f64,
+}
+
+/// Returns the number of clients and of their cores that made a set's figures, where they are
+/// known.
+pub fn machines(set: &str) -> (Option<u32>, Option<u32>) {
+    match set {
+        "netapp-extreme" | "netapp-flex" => (
+            Some(NETAPP_CLIENTS as u32),
+            Some((NETAPP_CLIENTS * NETAPP_CORES) as u32),
+        ),
+        "datakeeper" => (Some(1), Some(DATAKEEPER_CORES as u32)),
+        _ => (None, None),
+    }
+}
+
+/// Returns the name of a unit in a set: Filestore's page has megabytes of ten.
+pub fn unit(set: &str, unit: Unit) -> &'static str {
+    match (set, unit) {
+        ("filestore", Unit::Throughput) => "MB/s",
+        _ => unit.name(),
+    }
+}
+
+/// Returns the factor that takes a run's figures to a set's unit.
+pub fn factor(set: &str, unit: Unit) -> f64 {
+    match (set, unit) {
+        ("filestore", Unit::Throughput) => MIB / 1e6,
+        _ => 1.0,
+    }
+}
+
+/// Returns a set's figures for one side of a column, unscaled; none where it has none.
+pub fn figures(
+    run: &Run,
+    set: &str,
+    view: &View<'_>,
+    column: &Column<'_>,
+    which: Which,
+) -> Vec<Figure> {
+    let Some(table) = run.definition.tables.get(view.table) else {
+        return Vec::new();
+    };
+    let figure = |name: &str, value: f64| Figure {
+        name: name.to_owned(),
+        value,
+    };
+    match (set, which) {
+        (_, Which::Other) => Vec::new(),
+        ("netapp-extreme" | "netapp-flex", _) if view.axis == Axis::Mix => {
+            let of_table = mixes_of(run, set, view);
+            let found = of_table.and_then(|p| {
+                let value = p.figure(which, column.point.read_percent)?;
+                (value > 0.0).then(|| figure(p.key, value))
+            });
+            found.into_iter().collect()
+        }
+        ("filestore", _) => { FILESTORE.iter() }
+            .map(|tier| figure(tier.name, tier.figure(view.unit, which)))
+            .collect(),
+        ("datakeeper", Which::Write) if view.unit == Unit::Throughput => {
+            let row = DATAKEEPER.iter().find(|p| p.block == table.block_size.0);
+            // The first target is the baseline, as in the article.
+            row.map(|p| match view.target {
+                0 => figure("without a mirror", p.mib_s.1),
+                _ => figure("mirrored", p.mib_s.0),
+            })
+            .into_iter()
+            .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl Mixes {
+    /// The figure of one side at a share of reads.
+    fn figure(&self, which: Which, read_percent: u32) -> Option<f64> {
+        let at = MIXES.iter().position(|mix| *mix == read_percent)?;
+        let side = match which {
+            Which::Read => &self.read,
+            _ => &self.write,
+        };
+        side.get(at).copied()
+    }
+}
+
+impl Tier {
+    fn figure(&self, unit: Unit, which: Which) -> f64 {
+        match (unit, which) {
+            (Unit::Iops, Which::Read) => self.iops.0,
+            (Unit::Iops, _) => self.iops.1,
+            (Unit::Throughput, Which::Read) => self.mb_s.0,
+            (Unit::Throughput, _) => self.mb_s.1,
+        }
+    }
+}
+
+/// Returns the published table of a table's protocol, block size and order.
+fn mixes_of(run: &Run, set: &str, view: &View<'_>) -> Option<&'static Mixes> {
+    let table = run.definition.tables.get(view.table)?;
+    let protocol = if smb(run, view) { "SMB" } else { "NFSv3" };
+    NETAPP.iter().find(|p| {
+        p.set == set
+            && p.protocol == protocol
+            && p.block == table.block_size.0
+            && p.pattern == table.pattern
+    })
+}
+
 fn smb(run: &Run, view: &View<'_>) -> bool {
     run.targets
         .get(view.target)
@@ -348,17 +464,9 @@ fn smb(run: &Run, view: &View<'_>) -> bool {
 fn netapp(run: &Run, set: &str, per: Per) -> Vec<Beside> {
     let mut out = Vec::new();
     for view in views(run).iter().filter(|v| v.axis == Axis::Mix) {
-        let Some(table) = run.definition.tables.get(view.table) else {
+        let Some(p) = mixes_of(run, set, view) else {
             continue;
         };
-        let protocol = if smb(run, view) { "SMB" } else { "NFSv3" };
-        let published = NETAPP.iter().find(|p| {
-            p.set == set
-                && p.protocol == protocol
-                && p.block == table.block_size.0
-                && p.pattern == table.pattern
-        });
-        let Some(p) = published else { continue };
         let (theirs, ours) = match per {
             Per::None => (1.0, 1.0),
             Per::Client => (
@@ -368,14 +476,8 @@ fn netapp(run: &Run, set: &str, per: Per) -> Vec<Beside> {
             Per::Core => (NETAPP_CLIENTS * NETAPP_CORES, f64::from(run.cores)),
         };
         let mut rows = Vec::new();
-        for (which, figures) in [(Which::Read, &p.read), (Which::Write, &p.write)] {
-            let find = |percent: u32| {
-                MIXES
-                    .iter()
-                    .position(|m| *m == percent)
-                    .and_then(|i| figures.get(i))
-                    .map(|f| f / theirs)
-            };
+        for which in [Which::Read, Which::Write] {
+            let find = |percent: u32| p.figure(which, percent).map(|f| f / theirs);
             let mut published = Vec::new();
             let mut own = Vec::new();
             let mut ratio = Vec::new();
@@ -446,23 +548,11 @@ fn filestore(run: &Run, per: Per) -> Vec<Beside> {
                 } else {
                     1.0
                 };
-                let of = |t: &Tier| match (view.unit, which) {
-                    (Unit::Iops, Which::Read) => t.iops.0,
-                    (Unit::Iops, _) => t.iops.1,
-                    (Unit::Throughput, Which::Read) => t.mb_s.0,
-                    (Unit::Throughput, _) => t.mb_s.1,
-                };
-                // The page's MB are of ten.
-                let factor = match view.unit {
-                    Unit::Throughput => MIB / 1e6,
-                    Unit::Iops => 1.0,
-                } / clients;
+                let of = |t: &Tier| t.figure(view.unit, which);
+                let factor = factor("filestore", view.unit) / clients;
                 let mine = cell.spread(|r| r.side(which).map(|s| s.value(view.unit) * factor));
                 let Some(mine) = mine else { continue };
-                let unit = match view.unit {
-                    Unit::Throughput => "MB/s",
-                    Unit::Iops => "IOPS",
-                };
+                let unit = unit("filestore", view.unit);
                 let mut cells = vec![figure(&mine)];
                 cells.extend(
                     tiers

@@ -13,7 +13,7 @@ use super::scale::Scale;
 use super::spec::{Cache, Definition};
 use super::target::{Place, Target};
 use super::units::{Size, duration, latency, stamp, thousands};
-use super::{facts, files, presets, report, text};
+use super::{facts, files, presets, report, summary, text};
 use crate::clock;
 use crate::error::BenchError;
 use crate::interrupt;
@@ -74,6 +74,7 @@ pub fn matrix(args: &MatrixArgs) -> Result<Ending, BenchError> {
     files::save(&folder, &run)?;
     files::write(&folder.join(files::MARKDOWN), &text::markdown(&run))?;
     files::write(&folder.join(files::HTML), &report::run_page(&run))?;
+    files::write(&folder.join(files::SUMMARY), &summary::json(&run))?;
     if !args.quiet {
         say(&text::terminal(&run))?;
         say(&format!("\nwritten to {}\n", folder.display()))?;
@@ -140,7 +141,7 @@ fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("{}-{}", stamp(now), definition.name)));
     if !args.dry_run {
-        for name in [files::RUN, files::HTML, files::MARKDOWN] {
+        for name in files::ALL {
             files::refuse_existing(&folder.join(name), args.force)?;
         }
     }

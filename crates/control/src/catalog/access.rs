@@ -513,6 +513,35 @@ impl Catalog {
         Ok(row.try_get(0)?)
     }
 
+    /// Returns the updates of two resources that were carried out since a moment, oldest first; of
+    /// more than `limit` the newest.
+    ///
+    /// # Errors
+    /// If the catalog cannot be read.
+    pub(crate) async fn updates(
+        &self,
+        targets: [&str; 2],
+        since: Stamp,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, Refusal> {
+        let [first, second] = targets.map(str::to_owned);
+        let rows = sqlx::query(
+            "SELECT seq, actor, address, verb, target, outcome FROM audit \
+             WHERE seq >= $1 AND target IN ($2, $3) AND verb = 'update' AND outcome = 'done' \
+             ORDER BY seq DESC LIMIT $4",
+        )
+        .bind(since.0)
+        .bind(first)
+        .bind(second)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        let each = rows.iter().rev().map(entry_of);
+        each.collect::<Result<_, sqlx::Error>>()
+            .map_err(unavailable)
+    }
+
     /// Returns the audit log, newest first, from before `before` on; at most `limit` entries.
     ///
     /// # Errors
@@ -526,19 +555,21 @@ impl Catalog {
         .fetch_all(&self.pool)
         .await
         .map_err(unavailable)?;
-        let each = rows.iter().map(|row| {
-            Ok(AuditEntry {
-                seq: row.try_get(0)?,
-                actor: row.try_get(1)?,
-                address: row.try_get(2)?,
-                verb: row.try_get(3)?,
-                target: row.try_get(4)?,
-                outcome: row.try_get(5)?,
-            })
-        });
+        let each = rows.iter().map(entry_of);
         each.collect::<Result<_, sqlx::Error>>()
             .map_err(unavailable)
     }
+}
+
+fn entry_of(row: &sqlx::any::AnyRow) -> Result<AuditEntry, sqlx::Error> {
+    Ok(AuditEntry {
+        seq: row.try_get(0)?,
+        actor: row.try_get(1)?,
+        address: row.try_get(2)?,
+        verb: row.try_get(3)?,
+        target: row.try_get(4)?,
+        outcome: row.try_get(5)?,
+    })
 }
 
 fn unknown_token() -> Refusal {

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_api::live::{Kind, Row, bound_by};
+use weir_api::live::{FIRST_SECONDS, Kind, LATENCIES, Row, bound_by};
 use weir_base::VolumeId;
 use weir_nfs::operation as nfs;
 use weir_qos::{Bound, LEVELS, Limit};
 use weir_smb::operation as smb;
-use weir_vfs::stats::{Class, Classes, Moved, OPERATIONS, Totals};
+use weir_vfs::stats::{BUCKETS, Class, Classes, FIRST_BUCKET, Moved, OPERATIONS, Totals};
 use weir_vfs::throttle::{PoolStatus, VolumeStatus};
 
 use super::client_name;
 
 /// Id of the pool in plans under which instances hang: no resource has it.
 const INSTANCES: u64 = 0;
+
+const _: () = assert!(LATENCIES == BUCKETS && FIRST_SECONDS * 1e9 == FIRST_BUCKET as f64);
 
 /// Returns the class of each operation by its name.
 pub fn classes() -> Classes {
@@ -70,6 +72,8 @@ fn done(row: &mut Row, totals: &Totals, span: f64) {
     (row.read_bytes, row.write_bytes) = (read, written);
     row.p50 = totals.quantile(0.5) / 1e9;
     row.p99 = totals.quantile(0.99) / 1e9;
+    // None is lost where a reading came late; a conversion to integers saturates.
+    row.latencies = totals.buckets.map(|n| (n as f64 / span).ceil() as u32);
 }
 
 /// Sets a row's figures of what limits held in `span` seconds.
