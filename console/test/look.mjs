@@ -5,13 +5,14 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { chromium } from 'playwright-core';
 
-const [, , executablePath, open, closed, token, viewer, out] = process.argv;
+const [, , executablePath, open, closed, token, viewer, pair, out] = process.argv;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 mkdirSync(out, { recursive: true });
 const V = 'projects/weir/locations/local/volumes';
+const FILE = '/weir-bench/d00000/f000000000000000';
 const PAGES = {
   overview: '', pools: 'pools', volumes: 'volumes', volume: `volume/${V}/mq`, try: `try/${V}/mq?ask=500`, new: 'new',
-  clients: 'clients', snapshots: `snapshots/${V}/mq`, replication: 'replication', audit: 'audit', access: 'access',
+  clients: 'clients', snapshots: `snapshots/${V}/mq`, replication: 'replication', benchmarks: 'benchmarks', audit: 'audit', access: 'access',
 };
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'] });
 const said = [];
@@ -29,17 +30,23 @@ async function page(base, options = {}, expected = /$^/) {
   return p;
 }
 
-/** Begins at `/`, presses keys and waits for an answer in the headline. */
-async function answers(question, keys, wanted) {
-  const p = await page(open);
+/** Begins at `/`, presses keys, with words between them where one has to say which, and waits for an answer in the headline. */
+async function answers(question, keys, wanted, { base = open, words = '' } = {}) {
+  const p = await page(base);
   const begun = performance.now();
-  await p.goto(`${open}/`);
+  await p.goto(`${base}/`);
   await p.locator('main h1').waitFor();
   for (const key of keys) {
     if (key === 't') await p.locator('.chip.w').first().waitFor();
     await p.keyboard.press(key);
+    if (key === '/') {
+      await p.getByRole('combobox').fill(words);
+      await p.getByRole('option', { selected: true }).waitFor();
+    }
   }
-  await p.locator('h1', { hasText: wanted }).waitFor({ timeout: 5000 });
+  await p.locator('h1', { hasText: wanted }).waitFor({ timeout: 5000 }).catch(async () => {
+    throw new Error(`${question}: the page says "${await p.locator('h1').innerText()}"`);
+  });
   const took = performance.now() - begun;
   assert.ok(took < 5000 && keys.length <= 2, `${question}: ${took} ms`);
   console.log(`console: ${question}: "${(await p.locator('h1').innerText()).replaceAll('\n', ' ')}" in ${Math.round(took)} ms, ${keys.length} keys`);
@@ -48,38 +55,128 @@ async function answers(question, keys, wanted) {
 
 await answers('who is throttled, and by what', [], /waits?\b/);
 await answers('what if this volume got more', ['t'], /fits?\b/);
-await answers('are my copies in sync', ['g', 'r'], /in sync|cop(y is|ies are) as/);
+await answers('is my mirror in sync, and what does it cost', ['g', 'r'], /in sync and adds [\d.]+ (µs|ms) to a (write|change)/, { base: pair });
+await answers('are my copies up to date', ['g', 'r'], /cop(y is|ies are) as/);
+await answers('which snapshot has my file', ['/', 'Enter'], /is in [1-9]\d* of \d+ snapshots and in the volume/, { words: `mq ${FILE}` });
+await answers('how does my benchmark compare with the published table', ['g', 'b'],
+  /figures? reach(es)? the published ones? of netapp-extreme.*per core of the clients (all do|none does|\d+ of \d+ do)/);
 await answers('which snapshots are there', ['g', 's'], /snapshots?\. The newest is from/);
 await answers('who takes most', ['g', 'c'], /takes \d+ %/);
 
 // Accessibility of every page, in both themes and widths.
 let rules = 0;
 const wrong = [];
+
+/** Notes violations of rules, and a page that is wider than its window. */
+async function judge(p, where, width) {
+  await p.evaluate(axe);
+  const found = await p.evaluate(() => axe.run(document, { rules: { 'target-size': { enabled: true } } }));
+  rules += found.passes.length;
+  wrong.push(...found.violations.flatMap((v) => v.nodes.map((n) => `${where}: ${v.id}: ${n.target} ${n.failureSummary}`)));
+  const wide = await p.evaluate(() => document.documentElement.scrollWidth);
+  if (wide > width) wrong.push(`${where}: ${wide} px wide`);
+}
+
+/** Goes to a page and waits for what it shows last. */
+async function visit(p, base, name, hash) {
+  await p.goto(`${base}/console/#/${hash}`);
+  await p.locator('main h1').waitFor();
+  await p.locator('.live:not(.off)').waitFor();
+  if (name === 'volume') await p.locator('.uplot').nth(1).waitFor();
+  if (name === 'try') await p.locator('h1', { hasText: 'fit' }).waitFor();
+  if (name === 'overview') await p.locator('.chip.w').first().waitFor();
+  if (name === 'benchmarks') await p.locator('.legend').first().waitFor();
+}
 for (const colorScheme of ['light', 'dark']) {
   for (const width of [1440, 360]) {
     const p = await page(open, { colorScheme, viewport: { width, height: width < 500 ? 780 : 900 } });
     for (const [name, hash] of Object.entries(PAGES)) {
-      await p.goto(`${open}/console/#/${hash}`);
-      await p.locator('main h1').waitFor();
-      await p.locator('.live:not(.off)').waitFor();
-      if (name === 'volume') await p.locator('.uplot').nth(1).waitFor();
-      if (name === 'try') await p.locator('h1', { hasText: 'fit' }).waitFor();
-      if (name === 'overview') await p.locator('.chip.w').first().waitFor();
-      await p.evaluate(axe);
-      const found = await p.evaluate(() => axe.run(document, { rules: { 'target-size': { enabled: true } } }));
-      rules += found.passes.length;
-      const where = `${name}, ${colorScheme}, ${width} px`;
-      wrong.push(...found.violations.flatMap((v) => v.nodes.map((n) => `${where}: ${v.id}: ${n.target} ${n.failureSummary}`)));
-      const wide = await p.evaluate(() => document.documentElement.scrollWidth);
-      if (wide > width) wrong.push(`${where}: ${wide} px wide`);
-      const whole = width > 500 && ['overview', 'volume', 'volumes', 'pools'].includes(name);
+      await visit(p, open, name, hash);
+      await judge(p, `${name}, ${colorScheme}, ${width} px`, width);
+      const whole = width > 500 && ['overview', 'volume', 'volumes', 'pools', 'benchmarks'].includes(name);
       await p.screenshot({ path: `${out}/${name}-${colorScheme}${width < 500 ? '-phone' : ''}.png`, fullPage: whole });
     }
     await p.context().close();
   }
 }
+// Forced colours, and a zoom of 200 %: the window has half the width, and everything twice the size.
+for (const [words, options, width] of [
+  ['forced colours', { forcedColors: 'active' }, 1440],
+  ['200 %', { viewport: { width: 720, height: 450 }, deviceScaleFactor: 2 }, 720],
+]) {
+  const p = await page(open, options);
+  for (const [name, hash] of Object.entries(PAGES)) {
+    await visit(p, open, name, hash);
+    await judge(p, `${name}, ${words}`, width);
+    if (['overview', 'volume'].includes(name)) await p.screenshot({ path: `${out}/${name}-${words.replace(/\W+/g, '-').replace(/-$/, '')}.png` });
+  }
+  await p.context().close();
+}
+
+// The pair's page: state, price and what would be lost, beside what the node says.
+for (const [colorScheme, width] of [['light', 1440], ['dark', 1440], ['light', 360]]) {
+  const p = await page(pair, { colorScheme, viewport: { width, height: width < 500 ? 780 : 900 } });
+  await visit(p, pair, 'pair', 'replication');
+  await p.getByText('Acknowledged writes lost').waitFor();
+  const said = await p.evaluate(() => fetch('/v1/pair').then((r) => r.json()));
+  assert.ok(said.inSync && said.role === 'primary', JSON.stringify(said));
+  const text = await p.locator('main').innerText();
+  for (const part of [said.partner, 'connected', 'none', 'in sync']) assert.ok(text.includes(part), `${part} is not on the page of the pair`);
+  await judge(p, `pair, ${colorScheme}, ${width} px`, width);
+  await p.screenshot({ path: `${out}/pair-${colorScheme}${width < 500 ? '-phone' : ''}.png` });
+  await p.context().close();
+}
 assert.deepEqual(wrong, []);
-console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages × 2 themes × 2 widths (${rules} rules passed)`);
+console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages × 2 themes × 2 widths, forced colours, 200 %, and the pair (${rules} rules passed)`);
+
+// The focus goes through a page in the order in which it is read, is always seen, and comes back to what opened a dialog.
+{
+  const p = await page(open);
+  await visit(p, open, 'overview', '');
+  const order = [];
+  for (let n = 0; n < 60; n += 1) {
+    await p.keyboard.press('Tab');
+    const at = await p.evaluate(() => {
+      const e = document.activeElement;
+      if (!e || e === document.body) return null;
+      const box = e.getBoundingClientRect();
+      const bar = document.querySelector('header.top').getBoundingClientRect();
+      const inBar = e.closest('header.top, nav, .skip');
+      const style = getComputedStyle(e);
+      return {
+        name: (e.getAttribute('aria-label') || e.innerText || e.tagName).trim().slice(0, 30),
+        part: e.closest('nav.side') ? 1 : e.closest('header.top') ? 2 : e.closest('main') ? 3 : e.matches('.skip') ? 0 : 4,
+        seen: box.bottom > 0 && box.top < innerHeight && box.width > 0 && (inBar || box.bottom > bar.bottom),
+        marked: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+      };
+    });
+    if (!at) break;
+    order.push(at);
+  }
+  assert.equal(order[0].part, 0, 'the first stop skips to the content');
+  assert.ok(order.length > 20, `${order.length} stops`);
+  for (let n = 1; n < order.length; n += 1) assert.ok(order[n].part >= order[n - 1].part, `${order[n].name} comes after ${order[n - 1].name}`);
+  assert.deepEqual(order.filter((at) => !at.seen).map((at) => at.name), [], 'focus that nobody sees');
+  assert.deepEqual(order.filter((at) => !at.marked).map((at) => at.name), [], 'focus without a mark');
+  const opener = p.getByRole('button', { name: 'Keys and settings' });
+  await opener.focus();
+  await p.keyboard.press('Enter');
+  await p.locator('dialog[open]').waitFor();
+  await p.keyboard.press('Escape');
+  await p.locator('dialog[open]').waitFor({ state: 'detached' });
+  assert.ok(await opener.evaluate((e) => e === document.activeElement), 'the focus does not come back to what opened the dialog');
+  await p.context().close();
+  console.log(`console: focus: ${order.length} stops in order, each seen`);
+}
+
+// A whole report runs no script and keeps its look.
+{
+  const p = await page(open, {}, /$^/);
+  await p.goto(`${open}/v1/benchmarks/first:report`);
+  await p.locator('svg').first().waitFor();
+  assert.equal(await p.evaluate(() => getComputedStyle(document.body).margin !== '8px'), true, 'the report has no style');
+  await p.context().close();
+}
 
 // Keys, their switch, the pause, the other language.
 {
@@ -120,7 +217,7 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await field.fill('/none');
   await field.press('Enter');
   await p.getByRole('alert').filter({ hasText: 'has /none' }).waitFor();
-  await field.fill('/weir-bench/d00000/f000000000000000');
+  await field.fill(FILE);
   await field.press('Enter');
   await p.getByText(/f000000000000000 is in [1-9]\d* of \d+ snapshots and in the volume\./).waitFor();
   await p.evaluate(axe);

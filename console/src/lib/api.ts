@@ -89,6 +89,77 @@ export interface Server {
   caller: { name: string; role: 'VIEWER' | 'EDITOR' | 'ADMIN'; mayChange: boolean };
 }
 
+/** How many figures reach the published ones, and the least and the greatest multiple of them. */
+export interface Reach {
+  name?: string;
+  figures: number;
+  reached: number;
+  leastRatio: number;
+  greatestRatio: number;
+}
+
+export interface BenchmarkRow {
+  column: string;
+  side: string;
+  value: number;
+  least: number;
+  greatest: number;
+  p99Seconds?: number;
+  boundBy: string[];
+  durability: string;
+  published: { name: string; value: number }[];
+}
+
+/** A run of `weir bench`; lists have it without tables. */
+export interface Benchmark {
+  name: string;
+  headline: string;
+  title: string;
+  label: string;
+  startTime: string;
+  state: string;
+  targets: { label: string; protocol: string; generator: string }[];
+  hasReport: boolean;
+  publishedSet?: string;
+  publishedClients?: number;
+  publishedCores?: number;
+  comparison?: Reach;
+  comparisonPerCore?: Reach;
+  tiers?: Reach[];
+  command?: string;
+  clients?: number;
+  cores?: number;
+  repetitions?: number;
+  warnings?: string[];
+  tables?: { heading: string; load: string; axis: string; unit: string; rows: BenchmarkRow[] }[];
+}
+
+export interface Benchmarks {
+  headline: string;
+  folder: string;
+  benchmarks: Benchmark[];
+  unreadable: { name: string; message: string }[];
+}
+
+/** Numbers of operations by time and latency: a column for each step, null where the server did not look. */
+export interface Heat {
+  stepSeconds: number;
+  startEpochSeconds: number;
+  endEpochSeconds: number;
+  /** Upper bounds of the rows; the last row has none. */
+  upperSeconds: number[];
+  operations: (number[] | null)[];
+}
+
+/** A change of a limit, and who made it. */
+export interface LimitChange {
+  time: string;
+  actor: string;
+  resource: string;
+  fromBytesPerSecond: number;
+  toBytesPerSecond: number;
+}
+
 /** The result of a change that was only checked. */
 export interface Checked<T> {
   response?: T;

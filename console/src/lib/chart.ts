@@ -1,8 +1,8 @@
 // Charts of a volume's history, drawn by uPlot.
 
 import uPlot from 'uplot';
-import type { History } from './api';
-import { MIB, clock, delay, short } from './format';
+import type { Heat, History, LimitChange } from './api';
+import { MIB, clock, delay, percent, short } from './format';
 import { i18n } from './i18n/index.svelte';
 
 type Values = (number | null)[];
@@ -28,11 +28,112 @@ export function throughputData(past: History): Data {
   return [times(past, read.length), use, limit, base, waiting];
 }
 
-/** Returns times, p50 and p99 in seconds. */
+/** Returns times, p50 and p99 in seconds, each twice: a line has a rim of the card's colour below it. */
 export function latencyData(past: History): Data {
   const some = (values: Values = []) => values.map((v) => v || null);
   const p50 = some(past.figures.p50Seconds);
-  return [times(past, p50.length), p50, some(past.figures.p99Seconds)];
+  const p99 = some(past.figures.p99Seconds);
+  return [times(past, p50.length), p50, p99, p50, p99];
+}
+
+/** Shares of operations from which on a cell has the next of five colours. */
+export const SHARES = [0, 0.01, 0.05, 0.15, 0.3];
+
+/** Returns the least and the greatest latency of a row of a heat map. */
+function bounds(heat: Heat, row: number): [number, number] {
+  const first = heat.upperSeconds[0] ?? 1e-5;
+  const lower = row === 0 ? first / 2 : (heat.upperSeconds[row - 1] ?? first);
+  return [lower, heat.upperSeconds[row] ?? lower * 2];
+}
+
+/** Returns the rows of a heat map that have operations: the first and the last. */
+function rowsOf(heat: Heat): [number, number] | null {
+  let [first, last] = [Infinity, -1];
+  for (const column of heat.operations) {
+    column?.forEach((n, row) => {
+      if (n > 0) [first, last] = [Math.min(first, row), Math.max(last, row)];
+    });
+  }
+  return last < 0 ? null : [first, last];
+}
+
+/** Draws a heat map behind the lines: a cell's colour is its share of the operations of its column. */
+function drawHeat(u: uPlot, heat: Heat): void {
+  const g = u.ctx;
+  const colours = SHARES.map((_, i) => css(`--h${i + 1}`));
+  const { left, top, width, height } = u.bbox;
+  g.save();
+  g.beginPath();
+  g.rect(left, top, width, height);
+  g.clip();
+  const gap = devicePixelRatio;
+  heat.operations.forEach((column, i) => {
+    const all = column?.reduce((a, b) => a + b, 0) ?? 0;
+    if (!column || !all) return;
+    const from = u.valToPos(heat.startEpochSeconds + i * heat.stepSeconds, 'x', true);
+    const to = u.valToPos(heat.startEpochSeconds + (i + 1) * heat.stepSeconds, 'x', true);
+    column.forEach((n, row) => {
+      if (!n) return;
+      const [lower, upper] = bounds(heat, row);
+      const [y0, y1] = [u.valToPos(upper, 'y', true), u.valToPos(lower, 'y', true)];
+      const colour = SHARES.filter((share) => n / all >= share).length - 1;
+      g.fillStyle = colours[Math.max(0, colour)] ?? '';
+      g.fillRect(from, y0 + gap / 2, Math.max(1, to - from), y1 - y0 - gap);
+    });
+  });
+  g.restore();
+}
+
+/** Says which latency most operations of a moment had. */
+function mostAt(heat: Heat | null, second: number): string {
+  const column = heat?.operations[Math.floor((second - heat.startEpochSeconds) / heat.stepSeconds)];
+  const all = column?.reduce((a, b) => a + b, 0) ?? 0;
+  if (!heat || !column || !all) return '';
+  const row = column.indexOf(Math.max(...column));
+  const [lower, upper] = bounds(heat, row);
+  return i18n.t.volume.most(percent((column[row] ?? 0) / all), delay(lower), delay(upper));
+}
+
+/** Draws changes of the limit: a line, and above a chart of throughput what changed. */
+function drawMarks(u: uPlot, marks: LimitChange[], words: boolean): void {
+  const g = u.ctx;
+  const accent = css('--accent');
+  const ratio = devicePixelRatio;
+  const { left, top, width, height } = u.bbox;
+  let free = left;
+  g.save();
+  g.font = `600 ${11 * ratio}px ${css('--sans')}`;
+  g.textAlign = 'left';
+  g.setLineDash([]);
+  for (const mark of marks) {
+    const x = u.valToPos(Date.parse(mark.time) / 1000, 'x', true);
+    if (!(x >= left && x <= left + width)) continue;
+    g.strokeStyle = accent;
+    g.lineWidth = 1.6 * ratio;
+    g.beginPath();
+    g.moveTo(x, top);
+    g.lineTo(x, top + height);
+    g.stroke();
+    if (!words) continue;
+    const text = marked(mark);
+    const wide = g.measureText(text).width + 14 * ratio;
+    const at = x + 6 * ratio + wide > left + width ? x - 6 * ratio - wide : x + 6 * ratio;
+    if (at < free) continue;
+    free = at + wide;
+    g.fillStyle = css('--accent-bg');
+    g.fillRect(at, top, wide, 20 * ratio);
+    g.fillStyle = accent;
+    g.textBaseline = 'middle';
+    g.fillText(text, at + 7 * ratio, top + 10.5 * ratio);
+  }
+  g.restore();
+}
+
+/** Says from what to what a limit was changed, and by whom. */
+export function marked(mark: LimitChange): string {
+  const v = i18n.t.volume;
+  const [from, to] = [short(mark.fromBytesPerSecond / MIB), short(mark.toBytesPerSecond / MIB)];
+  return `${v.changed(from, to)} ${v.by(mark.actor)}`;
 }
 
 const times = (past: History, n: number): number[] =>
@@ -83,6 +184,8 @@ interface Place {
   width: number;
   height: number;
   says: (text: string) => void;
+  heat: () => Heat | null;
+  marks: () => LimitChange[];
 }
 
 const shared = ({ width, height }: Place): Pick<uPlot.Options, 'width' | 'height' | 'legend' | 'cursor' | 'padding'> => ({
@@ -135,6 +238,7 @@ export function throughputChart(at: HTMLElement, data: Data, colour: number, pla
     hooks: {
       draw: [
         (u) => {
+          drawMarks(u, place.marks(), true);
           const right = u.bbox.left + u.bbox.width - 6 * devicePixelRatio;
           const limit = lastOf(u.data[2]);
           const waits = lastOf(u.data[4]);
@@ -164,9 +268,9 @@ export function throughputChart(at: HTMLElement, data: Data, colour: number, pla
 
 /** Returns the powers of ten of a scale, so that the grid stays calm. */
 const decades: uPlot.Axis.Splits = (_, __, min, max) => {
-  const first = Math.round(Math.log10(min));
-  const n = Math.round(Math.log10(max)) - first + 1;
-  return Array.from({ length: n }, (___, i) => 10 ** (first + i));
+  const first = Math.ceil(Math.log10(min) - 1e-6);
+  const n = Math.floor(Math.log10(max) + 1e-6) - first + 1;
+  return Array.from({ length: Math.max(0, n) }, (___, i) => 10 ** (first + i));
 };
 
 const lastOf = (values: ArrayLike<number | null | undefined> | undefined): number | null =>
@@ -175,27 +279,42 @@ const lastOf = (values: ArrayLike<number | null | undefined> | undefined): numbe
 export function latencyChart(at: HTMLElement, data: Data, place: Place): uPlot {
   const t = i18n.t.volume;
   const ink = css('--ink');
-  const tail = css('--v4');
+  const tail = css('--p99');
+  const rim = css('--card');
   const options: uPlot.Options = {
     ...shared(place),
     scales: {
       y: {
         distr: 3,
-        range: (_, min, max) => [
-          10 ** Math.floor(Math.log10(min || 1e-4)),
-          10 ** Math.ceil(Math.log10(max || 1e-2)),
-        ],
+        range: (_, min, max) => {
+          const heat = place.heat();
+          const rows = heat && rowsOf(heat);
+          if (heat && rows) {
+            // A row of air to both sides.
+            return [bounds(heat, rows[0])[0] / 2, Math.max(bounds(heat, rows[1])[1], max || 0) * 2];
+          }
+          return [10 ** Math.floor(Math.log10(min || 1e-4)), 10 ** Math.ceil(Math.log10(max || 1e-2))];
+        },
       },
     },
     axes: axes(delay, 58, decades),
     series: [
       {},
-      { label: t.p50, stroke: ink, width: 2, points: { show: false } },
-      { label: t.p99, stroke: tail, width: 2, dash: [5, 3], points: { show: false } },
+      { stroke: rim, width: 4.5, points: { show: false } },
+      { stroke: rim, width: 4.5, points: { show: false } },
+      { label: t.p50, stroke: ink, width: 1.8, points: { show: false } },
+      { label: t.p99, stroke: tail, width: 1.8, dash: [5, 3], points: { show: false } },
     ],
     hooks: {
+      drawAxes: [
+        (u) => {
+          const heat = place.heat();
+          if (heat) drawHeat(u, heat);
+        },
+      ],
       draw: [
         (u) => {
+          drawMarks(u, place.marks(), false);
           const right = u.bbox.left + u.bbox.width - 6 * devicePixelRatio;
           const lift = 8 * devicePixelRatio;
           const p50 = lastOf(u.data[1]);
@@ -210,7 +329,9 @@ export function latencyChart(at: HTMLElement, data: Data, place: Place): uPlot {
           if (i === null || i === undefined) return place.says('');
           const p50 = delay(u.data[1]?.[i] ?? 0);
           const p99 = delay(u.data[2]?.[i] ?? 0);
-          place.says(`${clock((u.data[0][i] ?? 0) * 1000, true)}  p50 ${p50}, p99 ${p99}`);
+          const second = u.data[0][i] ?? 0;
+          const most = mostAt(place.heat(), second);
+          place.says(`${clock(second * 1000, true)}  p50 ${p50}, p99 ${p99}${most && `; ${most}`}`);
         },
       ],
     },

@@ -5,7 +5,7 @@ import { go, router, to } from './router.svelte';
 
 export const PAGES: Record<string, string> = {
   o: 'overview', p: 'pools', v: 'volumes', c: 'clients', s: 'snapshots', r: 'replication',
-  a: 'audit', t: 'access', n: 'new',
+  b: 'benchmarks', a: 'audit', t: 'access', n: 'new',
 };
 
 class Keys {
