@@ -143,6 +143,18 @@ fn an_absent_client_is_waited_for_where_it_may_conflict_and_nowhere_else() {
         assert_eq!(v3(14, &rename), expected, "RENAME {had:?}");
         elsewhere(&s);
         let b = Client::new(&s, OTHER, b"b");
+        // Outside of an open NFSv4 waits as well.
+        let zeros = [0; 16];
+        let read4 = Ops::new().fh(&file).op(25, X::new().raw(&zeros).h(0).u(1));
+        let write4 = X::new().raw(&zeros).h(0).u(2).o(b"x");
+        let write4 = Ops::new().fh(&file).op(38, write4);
+        for (waits, name, ops) in [(reads, b"reader", read4), (writes, b"writer", write4)] {
+            let other = Client::new(&s, OTHER, name);
+            match waits {
+                true => drop(parked(&other, &ops)),
+                false => assert_eq!(other.status(&ops), OK, "{had:?}"),
+            }
+        }
         let opens = |shares| b.status(&open(&b, b"f", shares));
         assert_eq!(opens((1, 0)), refused(reads, GRACE), "{had:?}");
         assert_eq!(opens((2, 0)), refused(writes, GRACE), "{had:?}");

@@ -6,10 +6,10 @@
 //! it is taken under the file's lock). One more load says that no client may claim anything binding
 //! again.
 //!
-//! **While clients may claim again** what they had before a start (`grace`), operations of clients
-//! that have claimed nothing could conflict with it. They wait if one of these clients may have had
-//! something in the file that binds reads, or writes and names. Directories are not waited for:
-//! what may be claimed again of one conflicts with no change of its entries. A client that has
+//! **While clients may claim again** what they had before a start (`grace`), operations outside of
+//! what has been claimed since then could conflict with it. They wait if one of these clients may
+//! have had something in the file that binds reads, or writes and names. Directories are not waited
+//! for: what may be claimed again of one conflicts with no change of its entries. A client that has
 //! claimed holds only what does not conflict with the others' claims.
 
 use crate::EngineContext;
@@ -76,7 +76,7 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Waits for the clients that may reclaim something of a kind in a file.
     fn await_reclaims(&self, kind: Kinds, file: FileId) -> Result<(), Halt> {
-        if !self.access.actor().is_stateless() {
+        if !self.access.awaits_reclaims() {
             return Ok(());
         }
         let waits = self.grace.ticket(kind, file);
@@ -92,7 +92,7 @@ impl<A: AccessModel> Operand<'_, A> {
         }
         let file = self.claimed(ino);
         let now = self.claims.heard(file);
-        let may_wait = || self.grace.binds(BINDING, file) && self.access.actor().is_stateless();
+        let may_wait = || self.grace.binds(BINDING, file) && self.access.awaits_reclaims();
         match (now.none() && !may_wait()) || Some(now) == heard {
             true => Ok(()),
             false => Err(Halt::Claimed),
@@ -152,7 +152,7 @@ impl<A: AccessModel> Operand<'_, A> {
         let volume = self.export.volume.id();
         let heard = self.claims.heard_in(volume);
         let may_wait =
-            || self.grace.binds_in(Kinds::WRITES, volume) && self.access.actor().is_stateless();
+            || self.grace.binds_in(Kinds::WRITES, volume) && self.access.awaits_reclaims();
         if heard.none() && !may_wait() {
             return Ok(heard);
         }

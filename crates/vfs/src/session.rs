@@ -101,6 +101,12 @@ pub trait AccessModel: Copy {
     fn actor(&self) -> Actor<'_> {
         Actor::Stateless
     }
+
+    /// Returns true if this waits for clients that may claim again what they had before a start.
+    /// What was opened or claimed since then conflicts with none of that.
+    fn awaits_reclaims(&self) -> bool {
+        matches!(self.actor(), Actor::Stateless)
+    }
 }
 
 /// The server's own walks.

@@ -21,6 +21,7 @@ use crate::rpc::operation;
 use crate::rpc::reply::{Payload, ReplyBuf};
 use crate::rpc::xdr::{Put, Reader};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_base::{Lsn, Time, VolumeId};
 use weir_conn::Arrival;
@@ -41,7 +42,11 @@ pub(super) enum Access<'o> {
     Mode(Option<&'o Owner>),
     /// By the mode as well: changes of names and attributes, special stateids. By the client, whose delegation
     /// they do not break.
-    Client(&'o Owner),
+    Client {
+        owner: &'o Owner,
+        /// The client claims nothing again any more.
+        settled: bool,
+    },
     /// By what an open was granted.
     Open {
         owner: &'o Owner,
@@ -53,10 +58,20 @@ pub(super) enum Access<'o> {
     Reclaim(&'o Owner),
 }
 
+impl Client {
+    /// Returns the access of its operations outside of an open.
+    pub(super) fn outside(&self) -> Access<'_> {
+        Access::Client {
+            owner: &self.own,
+            settled: self.reclaimed.load(Ordering::Acquire),
+        }
+    }
+}
+
 impl AccessModel for Access<'_> {
     fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Mode(_) | Access::Client(_) => {
+            Access::Mode(_) | Access::Client { .. } => {
                 permits(attr, &who.unix, R) || permits(attr, &who.unix, X)
             }
             Access::Open { read, .. } => *read,
@@ -67,7 +82,7 @@ impl AccessModel for Access<'_> {
 
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
         let may = match self {
-            Access::Mode(_) | Access::Client(_) => permits(attr, &who.unix, W),
+            Access::Mode(_) | Access::Client { .. } => permits(attr, &who.unix, W),
             Access::Open { write, .. } => *write,
             Access::Reclaim(_) => attr.uid == who.unix.uid || permits(attr, &who.unix, W),
         };
@@ -77,13 +92,22 @@ impl AccessModel for Access<'_> {
     fn actor(&self) -> Actor<'_> {
         match self {
             Access::Mode(None) => Actor::Stateless,
-            Access::Client(owner) => Actor::Client { owner },
+            Access::Client { owner, .. } => Actor::Client { owner },
             Access::Mode(Some(owner)) | Access::Open { owner, .. } | Access::Reclaim(owner) => {
                 Actor::Advisory {
                     owner,
                     key: &DELEGATIONS,
                 }
             }
+        }
+    }
+
+    fn awaits_reclaims(&self) -> bool {
+        match self {
+            Access::Mode(None) => true,
+            // Before that it would wait for itself.
+            Access::Client { settled, .. } => *settled,
+            _ => false,
         }
     }
 }

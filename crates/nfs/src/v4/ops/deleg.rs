@@ -299,7 +299,7 @@ impl Run<'_> {
         self.may_claim(&client, &claim)?;
         let access = match reclaims {
             true => Access::Reclaim(&client.own),
-            false => Access::Client(&client.own),
+            false => client.outside(),
         };
         let (operand, _) = self.enter(file, access, Changes)?;
         match operand.getattr(&mut self.c.cx)?.kind {

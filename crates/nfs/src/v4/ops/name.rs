@@ -166,7 +166,7 @@ impl Run<'_> {
             attrs.mode = None;
         }
         let client = self.client();
-        let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
+        let (operand, charged) = self.enter(dir, client.outside(), Changes)?;
         let operand = operand.with_list(list);
         let cx = &mut self.c.cx;
         let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
@@ -201,7 +201,7 @@ impl Run<'_> {
             return Err(Status::RoFs.into());
         };
         let client = self.client();
-        let (operand, charged) = self.enter(dir, Access::Client(&client.own), Changes)?;
+        let (operand, charged) = self.enter(dir, client.outside(), Changes)?;
         let done = operand.remove_any(&mut self.c.cx, charged, name)?;
         self.c.wait_for(done.lsn);
         self.put_dir_change(&done.value.dir);
@@ -225,7 +225,7 @@ impl Run<'_> {
         check_name(from)?;
         check_name(to)?;
         let client = self.client();
-        let access = Access::Client(&client.own);
+        let access = client.outside();
         let admitted = self.admit(target, access)?;
         let (operand, charged) = self.enter(source, access, Changes)?;
         let target = operand.beside(admitted);
@@ -241,7 +241,7 @@ impl Run<'_> {
         let (file, dir) = self.both()?;
         check_name(name)?;
         let client = self.client();
-        let access = Access::Client(&client.own);
+        let access = client.outside();
         let admitted = self.admit(dir, access)?;
         let (operand, charged) = self.enter(file, access, Changes)?;
         let dir = operand.beside(admitted);

@@ -58,7 +58,7 @@ impl Stated {
     /// How changes of contents are checked.
     pub(in crate::v4) fn access(&self) -> Access<'_> {
         match self.opened() {
-            Err(client) => Access::Client(&client.own),
+            Err(client) => client.outside(),
             Ok((owner, access)) => opened_as(owner, access),
         }
     }

@@ -77,7 +77,7 @@ impl Run<'_> {
         let file = self.attributed(Status::RoFs)?;
         check(name)?;
         let client = self.client();
-        let (operand, charged) = self.enter(file, Access::Client(&client.own), Changes)?;
+        let (operand, charged) = self.enter(file, client.outside(), Changes)?;
         let done = operand.set_xattr(&mut self.c.cx, charged, name, value, how);
         let done = done.map_err(failed)?;
         self.c.wait_for(done.lsn);
