@@ -95,11 +95,15 @@ class Unread(unittest.TestCase):
         return client.socket, b"".join(sent)
 
     def attack(self, ask, addresses, connections):
-        """All connect first, and ask at once then."""
+        """All connect first, and ask at once then. Some may get no session any more."""
         asked = []
         for n in range(connections):
             at = n % addresses
-            asked.append(ask(f"127.0.{1 + at // 200}.{2 + at % 200}"))
+            try:
+                asked.append(ask(f"127.0.{1 + at // 200}.{2 + at % 200}"))
+            except AssertionError:
+                pass
+        self.assertGreater(len(asked), connections // 10)
         for one, data in asked:
             one.setblocking(False)
             try:
@@ -165,7 +169,8 @@ class Unread(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(failed, [])
+        said = [line for line in self.server.output().splitlines() if "peer=127.0.0." in line]
+        self.assertEqual(failed, [], said)
         return {name: sorted(times) for name, times in took.items()}
 
     def run_case(self, ask, memory, addresses, connections):
