@@ -171,7 +171,12 @@ impl Engine {
                 vol
             }
             None => {
-                self.delete_with_clones(&|vol| vol.id == step.number || *vol.name == *step.name)?;
+                let there = table.get(step.number).or_else(|| table.named(step.name));
+                // To look for clones among very many volumes takes long.
+                if there.is_some() {
+                    let this = |vol: &LiveVolume| vol.id == step.number || *vol.name == *step.name;
+                    self.delete_with_clones(&this)?;
+                }
                 self.make_volume(step)?
             }
         };
