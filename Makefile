@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack krb5 smb ad api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
+.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
+	@echo 'make attack-long  attacks at their published sizes, over a release'
 	@echo 'make conformance  pynfs over NFSv4.1 and 4.2 (PYNFS=DIR, see conformance/README.md)'
 	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
@@ -98,6 +99,11 @@ smoke:
 attack:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/attack/run
+
+# The same at the sizes at which attacks were found, over a release: minutes, and a machine of its own.
+attack-long:
+	$(CARGO) build --release $(PROGRAMS) --locked
+	WEIR=target/release/weir ATTACK=long conformance/attack/run
 
 # Users that Kerberos establishes, with a realm of the tests' own.
 krb5:

@@ -82,7 +82,7 @@ class Node:
         while not met():
             if time.monotonic() > deadline:
                 raise Failure(f"{self.data}: {what}: it does not come to that; {self.log}")
-            time.sleep(0.02)
+            time.sleep(getattr(self.a, "pause", 0.02))
 
     def serves(self):
         self.wait("it serves", self.ready.exists)
@@ -92,7 +92,7 @@ class Node:
         self.wait("its log is prepared", lambda: "ring is prepared" in self.log.read_text(errors="replace"), 300)
 
     def in_sync(self):
-        self.wait("in sync", lambda: self.shows().get("in sync") == "yes")
+        self.wait("in sync", lambda: self.shows().get("in sync") == "yes", getattr(self.a, "patience", 60))
 
 
 class Pair:
