@@ -15,7 +15,7 @@ from attacker import opaque
 from test_nfs4 import LOOKUP, OK, PUTFH, READ, RECLAIM_COMPLETE, WRITE, op
 from wires import ALLOCATE, ANONYMOUS, CLONE, COPY, DEALLOCATE, MODE, READ_PLUS, SEEK, SETATTR, clone_args, copy_args, mode
 
-ACCESS, OPENMODE = 13, 10038
+ACCESS, RECLAIM_BAD, OPENMODE = 13, 10034, 10038
 REFUSED = {ACCESS, OPENMODE}
 GETATTR = 9
 USER = 1000
@@ -112,14 +112,24 @@ class Rights(unittest.TestCase):
         self.assertEqual(rows, 84)
 
     def test_what_is_reclaimed_takes_the_permission_of_an_open(self):
-        _, folder, made = self.files()
+        root, folder, made = self.files()
         user = self.ready(USER, b"user")
         own = self.make(user, folder, b"own", 0o400)
         status, _ = user.open(own, 3, b"own")
         self.assertEqual(status, ACCESS, "the mode of a file of one's own counts for a new open")
+        # They are open when the mode changes.
+        for others, file in made.items():
+            for bits in 0o666, 0o600 | others:
+                status, _ = root.run(op(PUTFH, opaque(file)), op(SETATTR, ANONYMOUS + mode(bits)))
+                self.assertEqual(status, OK)
+                if bits == 0o666:
+                    self.assertEqual(user.open(file, 3, b"before")[0], OK)
+        never = self.make(root, folder, b"never", 0o666)
         self.server.stop(signal.SIGKILL)
         self.server.start()
         user = self.client(USER, b"user")
+        status, _ = user.open(never, 1, b"never", struct.pack(">II", 1, 0), 0)
+        self.assertEqual(status, RECLAIM_BAD, "it was not open")
         rows = itertools.product([*made.items(), (None, own)], (1, 2, 3), (0, 1, 2))
         for n, ((others, file), access, delegation) in enumerate(rows):
             wanted = (R if access & 1 else 0) | (W if access & 2 else 0)
