@@ -267,7 +267,7 @@ impl Aggregate {
 
     /// Returns the number of blocks that the device could still grow by; `None` if that is unknown.
     fn growable(&self) -> Option<u64> {
-        let host_free = self.folder.as_ref().and_then(Folder::host_free)?;
+        let host_free = self.device.host_free()?;
         // Saturates: the maximum may be below the current length.
         let most = self.device.max_length();
         let beyond = most.saturating_sub(self.device.length());

@@ -14,10 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_base::limits::engine::{
-    CHECKPOINT_IN_FLIGHT as IN_FLIGHT, CHECKPOINT_MEMORY_SHARE as MEMORY_SHARE, NODE_RESERVE,
-    NODE_WRITE as RUN,
-};
+use weir_base::limits::engine::{CHECKPOINT_MEMORY_SHARE as MEMORY_SHARE, NODE_RESERVE};
 use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::aggregate::Aggregate;
@@ -52,8 +49,10 @@ pub struct CpWriter {
     data_run: Option<(BlockAddr, Vec<Frame>)>,
     flight: VecDeque<(Io<()>, usize)>,
     in_flight: usize,
-    /// Maximum number of blocks in flight, and in a run of nodes.
+    /// Maximum number of blocks in flight.
     limit: usize,
+    /// Maximum number of blocks in one write.
+    longest_run: usize,
     freed: Vec<Run>,
     /// Reserved blocks that the log refers to until it is cut, and no tree ever will.
     unused: Vec<(BlockAddr, u32)>,
@@ -70,6 +69,8 @@ pub struct CpWriter {
 
 impl CpWriter {
     pub(crate) fn new(agg: Arc<Aggregate>, generation: Generation) -> CpWriter {
+        let hints = agg.device().hints();
+        let limit = (agg.pool().total() / MEMORY_SHARE).clamp(1, hints.writes_in_flight);
         CpWriter {
             generation,
             node_space: (BlockAddr(0), 0),
@@ -77,7 +78,8 @@ impl CpWriter {
             data_run: None,
             flight: VecDeque::new(),
             in_flight: 0,
-            limit: (agg.pool().total() / MEMORY_SHARE).clamp(1, IN_FLIGHT),
+            limit,
+            longest_run: hints.longest_write.min(limit),
             freed: Vec::new(),
             unused: Vec::new(),
             retain: None,
@@ -161,7 +163,7 @@ impl CpWriter {
     /// # Errors
     /// The error of an earlier write; the checkpoint has failed in that case.
     pub fn write(&mut self, addr: BlockAddr, mut frames: Vec<Frame>) -> Result<(), StoreError> {
-        let most = RUN.min(self.limit);
+        let most = self.longest_run;
         if let Some((at, run)) = &mut self.data_run
             && at.0 + run.len() as u64 == addr.0
             && run.len() + frames.len() <= most
@@ -338,7 +340,7 @@ impl NodeSink for CpWriter {
         }
         let (_, run) = self.node_run.get_or_insert_with(|| (addr, Vec::new()));
         run.push(frame);
-        if run.len() >= RUN.min(self.limit) {
+        if run.len() >= self.longest_run {
             self.flush_nodes()?;
         }
         Ok(ptr)

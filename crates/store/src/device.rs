@@ -14,6 +14,7 @@ mod uring;
 use std::io;
 
 use weir_base::BlockAddr;
+use weir_base::limits::engine::{CHECKPOINT_IN_FLIGHT, NODE_WRITE};
 
 pub use completion::{Completer, Io};
 pub use file::{FileDevice, FileOptions, HOST_MARGIN};
@@ -33,6 +34,27 @@ pub enum Discards {
     Deprovision,
     /// The device learns that the blocks are unused. They can be written again at any time.
     Hint,
+}
+
+/// Properties of a device that its users adapt to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hints {
+    /// Maximum number of blocks in one write of a checkpoint; longer ones gain nothing.
+    pub longest_write: usize,
+    /// Maximum number of blocks that a checkpoint has in flight; more gains nothing.
+    pub writes_in_flight: usize,
+    /// True if the first write to a block costs no more than later ones: a log on the device needs
+    /// no preparation.
+    pub prepared: bool,
+}
+
+impl Hints {
+    /// Hints for disks, and files on them.
+    pub const DISK: Hints = Hints {
+        longest_write: NODE_WRITE,
+        writes_in_flight: CHECKPOINT_IN_FLIGHT,
+        prepared: false,
+    };
 }
 
 /// A device of 4 KiB blocks.
@@ -97,6 +119,16 @@ pub trait Device: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's maximum is reached;
     /// the length is unchanged in that case.
     fn grow(&self, blocks: u64) -> io::Result<u64>;
+
+    /// Returns the device's properties.
+    fn hints(&self) -> Hints {
+        Hints::DISK
+    }
+
+    /// Returns the number of blocks that the host could still give to the device, if known.
+    fn host_free(&self) -> Option<u64> {
+        None
+    }
 
     /// Returns the maximum length in blocks, as far as the device knows it.
     fn max_length(&self) -> u64 {

@@ -12,7 +12,7 @@ use weir_base::{BLOCK_SIZE, BlockAddr, ManualClock, Rng, SeededRng, VolumeId};
 
 use super::*;
 use crate::checkpoint::Run;
-use crate::device::{Io, MemDevice};
+use crate::device::{Hints, Io, MemDevice};
 use crate::error::{IoError, IoKind};
 use crate::frame::Class;
 use crate::log::Record;
@@ -140,6 +140,34 @@ impl Device for Volatile {
 
     fn grow(&self, blocks: u64) -> io::Result<u64> {
         self.stable.grow(blocks)
+    }
+}
+
+#[test]
+fn checkpoints_write_as_much_at_a_time_as_the_device_likes() {
+    for (longest_write, writes_in_flight) in [(64, 512), (256, 1024), (256, 100)] {
+        let hints = Hints {
+            longest_write,
+            writes_in_flight,
+            ..Hints::DISK
+        };
+        let device = Arc::new(MemDevice::new(32_768).hinting(hints));
+        let env = Env {
+            pool: FramePool::new(65_536).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::new(SeededRng::new(1)),
+        };
+        let log = Arc::new(MemDevice::new(256));
+        let (agg, _) = Aggregate::create_on(device.clone(), log, env).unwrap();
+        let mut cp = agg.begin().unwrap();
+        let (addr, count) = cp.alloc(1500, None).unwrap();
+        for n in 0..u64::from(count) {
+            cp.write(BlockAddr(addr.0 + n), vec![Frame::zero()])
+                .unwrap();
+        }
+        agg.commit(cp, TreeRoot::EMPTY, agg.log().cut()).unwrap();
+        let longest = longest_write.min(writes_in_flight) as u64;
+        assert_eq!((count, device.longest_write()), (1500, longest));
     }
 }
 

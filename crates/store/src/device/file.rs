@@ -449,6 +449,15 @@ impl Device for FileDevice {
         self.grow_leaving(blocks, HOST_MARGIN)
     }
 
+    fn host_free(&self) -> Option<u64> {
+        if self.block_device {
+            return None;
+        }
+        // Saturates: the host may have less than the margin.
+        let bytes = host_free(&self.file).ok()?.saturating_sub(HOST_MARGIN);
+        Some(bytes / BLOCK_SIZE as u64)
+    }
+
     fn max_length(&self) -> u64 {
         match self.block_device {
             true => self.length(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr};
 
-use super::{Device, Discards, Io};
+use super::{Device, Discards, Hints, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
 
@@ -18,6 +18,8 @@ pub struct MemDevice {
     length: AtomicU64,
     max: u64,
     discards: Discards,
+    hints: Hints,
+    longest_write: AtomicU64,
     /// Blocks without space. They cannot be written.
     holes: Mutex<BTreeSet<u64>>,
     host_full: AtomicBool,
@@ -37,6 +39,11 @@ impl MemDevice {
             length: AtomicU64::new(length),
             max: max.max(length),
             discards: Discards::Never,
+            hints: Hints {
+                prepared: true,
+                ..Hints::DISK
+            },
+            longest_write: AtomicU64::new(0),
             holes: Mutex::default(),
             host_full: AtomicBool::new(false),
             discarded: AtomicU64::new(0),
@@ -47,6 +54,17 @@ impl MemDevice {
     #[must_use]
     pub fn discarding(self, discards: Discards) -> MemDevice {
         MemDevice { discards, ..self }
+    }
+
+    /// Gives the device these hints.
+    #[must_use]
+    pub fn hinting(self, hints: Hints) -> MemDevice {
+        MemDevice { hints, ..self }
+    }
+
+    /// Returns the number of blocks in the longest write so far.
+    pub fn longest_write(&self) -> u64 {
+        self.longest_write.load(Ordering::Relaxed)
     }
 
     /// Makes the host refuse all space from now on, or not any more.
@@ -118,6 +136,7 @@ impl Device for MemDevice {
             return Io::ready(Err(e));
         }
         let count = from.len() as u64;
+        self.longest_write.fetch_max(count, Ordering::Relaxed);
         if self.any_hole(addr, count) {
             let full = io::ErrorKind::StorageFull.into();
             return Io::ready(Err(IoError::new(IoKind::Write, addr, count, full)));
@@ -163,6 +182,10 @@ impl Device for MemDevice {
         let holes = self.holes.lock().clone();
         holes.into_iter().for_each(|n| found(BlockAddr(n), 1));
         Ok(())
+    }
+
+    fn hints(&self) -> Hints {
+        self.hints
     }
 
     fn length(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr, Clock};
 
-use super::{Device, Discards, Io};
+use super::{Device, Discards, Hints, Io};
 use crate::frame::{Frame, FrameMut};
 
 /// Speed of a paced disk.
@@ -149,6 +149,14 @@ impl Device for PacedDevice {
 
     fn grow(&self, blocks: u64) -> io::Result<u64> {
         self.inner.grow(blocks)
+    }
+
+    fn hints(&self) -> Hints {
+        self.inner.hints()
+    }
+
+    fn host_free(&self) -> Option<u64> {
+        self.inner.host_free()
     }
 
     fn max_length(&self) -> u64 {

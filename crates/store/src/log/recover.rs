@@ -26,15 +26,15 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 /// Blocks of the read window, if the pool has as many frames: 1 MiB.
 const WINDOW: usize = 256;
 
-/// Prepares the beginning of the ring, then writes the header. Returns the ring, and true if it is
-/// prepared to its end.
+/// Prepares the beginning of the ring, if the device gains from that, then writes the header.
+/// Returns the ring, and true if it is prepared to its end.
 pub(super) fn format(
     device: &dyn Device,
     id: LogId,
     at_once: u64,
 ) -> Result<(Ring, bool), LogError> {
     let ring = Ring::for_device(device.length()).ok_or(LogError::TooSmall)?;
-    let whole = prepare::begin(device, ring, at_once)?;
+    let whole = device.hints().prepared || prepare::begin(device, ring, at_once)?;
     prepare::write_header(device, id, ring, whole)?;
     Ok((ring, whole))
 }

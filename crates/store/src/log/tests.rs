@@ -344,6 +344,23 @@ fn the_ring_is_prepared_ahead_of_the_log() {
     assert_eq!(device.writes.lock().len(), 1, "the mark of the end");
 }
 
+#[test]
+fn nothing_is_prepared_where_nothing_is_gained() {
+    let device = Arc::new(MemDevice::new(66));
+    let old = |b: &mut [u8; BLOCK_SIZE]| b.fill(0xAA);
+    (0..66).for_each(|block| device.tamper(BlockAddr(block), old));
+    let as_dyn: Arc<dyn Device> = device.clone();
+    let log = Log::create_with(as_dyn.clone(), ID, 16).unwrap();
+    let pool = FramePool::new(512).unwrap();
+    let lsn = log.append(record(&pool, &[1], &[1])).unwrap();
+    log.wait_blocking(lsn).unwrap();
+    drop(log);
+    let untouched = |b: &mut [u8; BLOCK_SIZE]| assert!(b.iter().all(|byte| *byte == 0xAA));
+    (4..66).for_each(|block| device.tamper(BlockAddr(block), untouched));
+    let (_, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+    assert_eq!(replayed(replay), [(lsn.0, vec![1], vec![1])]);
+}
+
 /// A start in the middle of the preparation continues behind the log's end.
 #[test]
 fn what_is_left_to_prepare_is_prepared_by_the_next_start() {
