@@ -28,7 +28,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::device::HOST_MARGIN;
 use crate::error::StoreError;
 use crate::features::{self, FEATURES, Feature, FolderFormat};
 use crate::superblock::{FORMAT_VERSION, other_format};
@@ -97,14 +96,17 @@ struct Begun {
 }
 
 impl Begun {
-    /// Removes everything that was created.
+    /// Removes everything that was created. Links and devices were not.
     fn undo(&self) {
         // In a log folder created here no file is called device.
         let device = (self.name == IDENTITY).then_some(DEVICE);
         let begun = new_name(self.name);
         for file in device.into_iter().chain([LOG, self.name, &begun, LOCK]) {
-            // The file may not have been created yet.
-            let _ = fs::remove_file(self.dir.join(file));
+            let path = self.dir.join(file);
+            if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+                // A file that stays is found, and named, by the next creation.
+                let _ = fs::remove_file(path);
+            }
         }
         for dir in &self.missing {
             // Another process may have created a file there.
@@ -294,13 +296,6 @@ impl Folder {
         ]
     }
 
-    /// Returns the number of blocks that the host's file system could still give to the device.
-    pub fn host_free(&self) -> Option<u64> {
-        let margin = HOST_MARGIN / weir_base::BLOCK_SIZE as u64;
-        // Saturates: the host may have less than the margin.
-        free_in(&self.data).map(|free| free.saturating_sub(margin))
-    }
-
     /// Returns the number of blocks that the host's file system could still give to the log.
     pub fn host_free_for_log(&self) -> Option<u64> {
         free_in(&self.log)
@@ -356,7 +351,8 @@ fn begin(
     }
 }
 
-/// Creates the device and the log, both empty, with inodes in different blocks.
+/// Creates the device and the log, both empty, with inodes in different blocks. A log that is there
+/// already stays, wherever it is: it may be a link to a device.
 fn make_apart(device: &Path, log_folder: &Path) -> io::Result<()> {
     let block = |file: &File| {
         // There is no inode 0, and the first inode is at the beginning of a block.
@@ -367,6 +363,9 @@ fn make_apart(device: &Path, log_folder: &Path) -> io::Result<()> {
     own.write(true).create(true).truncate(false).mode(0o600);
     let taken = block(&own.open(device)?)?;
     let log = log_folder.join(LOG);
+    if log.symlink_metadata().is_ok() {
+        return Ok(());
+    }
     // Logs created beside the device keep their inodes until one is created elsewhere.
     let mut beside = Vec::new();
     for _ in 0..INODES_A_BLOCK {
@@ -662,6 +661,38 @@ mod tests {
     }
 
     #[test]
+    fn a_prepared_log_stays_where_it_is() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        // Two files with inodes in one block, as two device nodes may have.
+        let files: Vec<PathBuf> = (0..40).map(|n| dir.path().join(n.to_string())).collect();
+        files.iter().for_each(|file| fs::write(file, b"").unwrap());
+        let block = |file: &PathBuf| (fs::metadata(file).unwrap().ino() - 1) / INODES_A_BLOCK;
+        let mut pairs = files.windows(2);
+        let pair = pairs
+            .find(|pair| block(&pair[0]) == block(&pair[1]))
+            .unwrap();
+        let data = dir.path().join("data");
+        let prepare = || {
+            fs::create_dir_all(&data).unwrap();
+            fs::write(data.join("weir.json.new"), b"").unwrap();
+            for (name, file) in [DEVICE, LOG].into_iter().zip(pair) {
+                let _ = fs::remove_file(data.join(name));
+                symlink(file, data.join(name)).unwrap();
+            }
+        };
+        let links = || [DEVICE, LOG].map(|name| fs::read_link(data.join(name)).unwrap());
+        prepare();
+        let failed = Folder::create(&data, None, ID).unwrap();
+        failed.undo(StoreError::NoSpace);
+        assert_eq!(links(), *pair);
+        prepare();
+        drop(made(&data, None));
+        assert_eq!(links(), *pair);
+    }
+
+    #[test]
     fn made_then_opened_and_locked_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("a/b");
@@ -672,7 +703,6 @@ mod tests {
         drop(folder);
         let folder = Folder::open(&data, None).unwrap();
         assert_eq!(folder.id(), ID);
-        assert!(folder.host_free().is_some());
         drop(folder);
         assert!(text(Folder::create(&data, None, ID)).contains("there is an aggregate"));
         assert_eq!(listing(&data), ["device", "lock", "log", "weir.json"]);
