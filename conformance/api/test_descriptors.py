@@ -5,7 +5,7 @@ import subprocess
 import sys
 import unittest
 
-MAKE = pathlib.Path(__file__).parents[2] / "crates/api/descriptors/make.py"
+MAKE = pathlib.Path(__file__).resolve().parents[2] / "crates/api/descriptors/make.py"
 
 
 class Descriptors(unittest.TestCase):

@@ -138,6 +138,24 @@ class Accounts(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not signed with the account's key", done.stderr)
 
+    def test_changes_are_in_the_audit_log(self):
+        program = """
+from google.cloud import netapp_v1 as m
+client = m.NetAppClient.from_service_account_file(FILE, client_options={"api_endpoint": ENDPOINT})
+pool = m.StoragePool(service_level="PREMIUM", capacity_gib=2048, network="default")
+print(client.create_storage_pool(parent=PARENT, storage_pool_id="audited", storage_pool=pool).result(timeout=30).name)
+client.delete_storage_pool(name=PARENT + "/storagePools/audited").result(timeout=30)
+"""
+        file, _ = self.account("changes", "editor")
+        done = self.run_program(program, file)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, f"{PLACE}/storagePools/audited"), done.stderr[-2000:])
+        audit = json.loads(self.weir("audit", "--format=json", "--limit=20").stdout)
+        seen = {(e["actor"], e["method"], e["address"]) for e in audit if e["resource"].endswith("/storagePools/audited")}
+        self.assertEqual({(a, m) for a, m, _ in seen}, {("changes", "create"), ("changes", "delete")})
+        self.assertTrue(all(address in ("127.0.0.1", "::1") for _, _, address in seen), seen)
+        listed = json.loads(self.weir("tokens", "list", "--format=json").stdout)
+        self.assertIn("lastUseTime", next(t for t in listed if t["name"] == "tokens/changes"))
+
     def test_a_grant_lives_an_hour_and_dies_with_its_account(self):
         _, key = self.account("granted", "viewer")
         status, answer = self.grant({"grant_type": GRANT, "assertion": self.signed(key)})

@@ -13,7 +13,7 @@ from attacker import LONG, Server
 POOLS = "/v1/projects/p1/locations/us-central1/storagePools"
 LIST = "/google.cloud.netapp.v1.NetApp/ListVolumes"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SECONDS = 30 if LONG else 3
+SECONDS = 30 if LONG else 1
 # Frames and flags.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -183,7 +183,7 @@ class Floods(unittest.TestCase):
 
     def test_floods_by_strangers(self):
         for kind in KINDS:
-            for reads in (False, True):
+            for reads in (False, True) if LONG else (True,):
                 with self.subTest(kind=kind, reads=reads):
                     self.attack(kind, None, reads)
 

@@ -373,19 +373,7 @@ pub(crate) async fn answer(
         }
     }
     if let Some(rest) = path.strip_prefix("/api/") {
-        let wanted = match verb {
-            Some(Verb::Get) => Role::Viewer,
-            _ => Role::Editor,
-        };
-        gate::has(&actor, wanted)?;
-        let (bytes, _held) = match verb {
-            None | Some(Verb::Get) => (Bytes::new(), None),
-            // Clients send bodies with DELETE as well.
-            Some(_) => body::read(&app.0.bodies, &head.headers, body).await?,
-        };
-        let query = Query::parse(head.uri.query().unwrap_or_default())?;
-        let asked = ontap_call(verb, rest, query, &bytes, at.nfs.ip())?;
-        return ontap(app, actor, asked, |reply| ontap_response(&reply)).await;
+        return answer_ontap(app, actor, (verb, rest), head, body, at.nfs.ip()).await;
     }
     let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
     let other = match matched.route.api {
@@ -447,6 +435,30 @@ pub(crate) async fn answer(
         e.domain = domain;
         e
     })
+}
+
+/// Answers a request to ONTAP's interface, whose verb and path behind `api/` are given.
+async fn answer_ontap(
+    app: &AppState,
+    actor: Actor,
+    (verb, path): (Option<Verb>, &str),
+    head: &Parts,
+    body: Unread,
+    node: IpAddr,
+) -> ApiResult<Response> {
+    let wanted = match verb {
+        Some(Verb::Get) => Role::Viewer,
+        _ => Role::Editor,
+    };
+    gate::has(&actor, wanted)?;
+    let (bytes, _held) = match verb {
+        None | Some(Verb::Get) => (Bytes::new(), None),
+        // Clients send bodies with DELETE as well.
+        Some(_) => body::read(&app.0.bodies, &head.headers, body).await?,
+    };
+    let query = Query::parse(head.uri.query().unwrap_or_default())?;
+    let asked = ontap_call(verb, path, query, &bytes, node)?;
+    ontap(app, actor, asked, |reply| ontap_response(&reply)).await
 }
 
 /// Returns a stream of live data, which goes on for as long as its token holds.

@@ -1,4 +1,4 @@
-//! What a service account has signed: a JSON Web Token (RFC 7519) with RS256 (RFC 7518 §3.3).
+//! Assertions, which service accounts sign: JSON Web Tokens (RFC 7519) with RS256 (RFC 7518 §3.3).
 //!
 //! Google's libraries sign two kinds. One asks for an access token (RFC 7523): its audience is the
 //! address at which such tokens are given. The other is itself shown as bearer

@@ -16,9 +16,9 @@
 //! "Idle" is every state but a request being worked on. Where no token is asked for (loopback), all
 //! are known.
 //!
-//! A connection of HTTP/2 is shared by its calls. It has no head that could be slow, and frames that
-//! are none of a call (pings, settings) count for nothing: an unknown one ends [`HEAD_TIME`] after
-//! its handshake, a known one [`IDLE_TIME`] after its last call.
+//! A connection of HTTP/2 is shared by its calls. It has no head that could be slow, and frames
+//! that belong to no call (pings, settings) gain it no time: an unknown one ends [`HEAD_TIME`]
+//! after its handshake, a known one [`IDLE_TIME`] after its last call.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

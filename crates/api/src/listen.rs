@@ -3,7 +3,7 @@
 //! A connection may be slow, silent or one of thousands; none of these may keep others from getting
 //! replies. [`crate::connections`] decides which client holds one for how long, and
 //! [`crate::stream`] keeps to it. What a head may hold is bounded here, bodies where they are read.
-//! What begins as HTTP/2 is gRPC ([`crate::grpc`]).
+//! A connection that begins as HTTP/2 is one of gRPC ([`crate::grpc`]).
 
 use crate::app::{AppState, Ends, Gate, router};
 use crate::connections::{Connections, HEAD_TIME, Slot};

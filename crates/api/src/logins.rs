@@ -38,7 +38,7 @@ const COOKIE: &str = "__Host-weir";
 pub const PATH: &str = "/v1/logins";
 /// The path at which service accounts get access tokens.
 pub const GRANT_PATH: &str = "/token";
-/// What a service account asks for an access token with (RFC 7523 §2.1).
+/// Type of a grant by an assertion (RFC 7523 §2.1).
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// Maximum size of the form in bytes.
 const MAX_GRANT: usize = MAX_ASSERTION + 1024;

@@ -281,3 +281,32 @@ async fn the_end_waits_for_calls_and_says_goodbye_to_idle_connections() {
     ended.unwrap().unwrap().unwrap();
     drop(server.api);
 }
+
+/// Waiting ends with the time that the caller names, and with the call's deadline.
+#[tokio::test]
+async fn waiting_for_an_operation_is_bounded() {
+    const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
+    let server = Server::start().await;
+    // The node stops in the middle: the operation does not end.
+    server.api.node.stop_in(0, false);
+    let path = format!("{PLACE}/volumes?volumeId=v2");
+    let made = server
+        .api
+        .ok("POST", &path, support::volume("v2").to_string())
+        .await;
+    assert_eq!(made["done"], false, "{made}");
+    let name = made["name"].as_str().unwrap();
+    let mut waited = text(name);
+    // Field 2: a Duration of 1,000,000 ns.
+    waited.extend_from_slice(&[0x12, 4, 0x10, 0xc0, 0x84, 0x3d]);
+    waited[4] += 6;
+    let reply = server.ask(WAIT, &[], waited).await;
+    assert_eq!(reply.status(), (0, ""));
+    let shown = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(shown.contains(name) && !shown.contains("google.cloud.netapp.v1.Volume\u{12}"));
+    let reply = server
+        .ask(WAIT, &[("grpc-timeout", "50m")], text(name))
+        .await;
+    assert_eq!(reply.status().0, 4, "{}", reply.status().1);
+    server.api.node.revive();
+}

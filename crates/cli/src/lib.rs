@@ -17,6 +17,7 @@ mod format;
 mod http;
 mod mount;
 pub mod plan;
+mod service_account;
 mod session;
 pub mod top;
 mod values;

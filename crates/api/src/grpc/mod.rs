@@ -35,7 +35,7 @@ pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Name of HTTP/2 in TLS's handshake (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"h2";
 
-/// Time that a peer has for going once it was told to.
+/// Time that a peer has for going once it was asked to.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of streams that the peer has reset before they were accepted, or the server has
 /// for the peer's errors. Behind it the connection ends. A library that has not yet read how many
@@ -119,8 +119,8 @@ impl Server {
     }
 }
 
-/// Returns when the connection has been idle for as long as it may, or, where it is told to go, for
-/// [`FAREWELL`].
+/// Returns when the connection has been idle for as long as it may; once the peer was asked to go,
+/// that is [`FAREWELL`].
 async fn idle(slot: &Slot, leaving: bool) {
     let begun = Instant::now();
     loop {

@@ -8,7 +8,6 @@ mod operations;
 mod peers;
 mod replications;
 mod server;
-mod service_account;
 mod snapmirror;
 mod status;
 

@@ -1,15 +1,18 @@
 //! Tokens, the audit log, settings.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::{open, own, service_account};
+use super::{open, own};
 use crate::Environment;
 use crate::args::{At, Audit, Conditions, Config, Tokens};
 use crate::context::{File, SETTINGS, setting};
 use crate::error::Error;
 use crate::format::yaml_document;
 use crate::http::Method;
-use crate::session::Io;
+use crate::service_account::KeyFile;
+use crate::session::{Io, Session};
 
 const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.date(),
     expireTime.date():label=EXPIRES, lastUseTime.date():label=LAST_USE, revokeTime.date():label=REVOKED)";
@@ -31,12 +34,7 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
                 fields.insert("ttl".to_owned(), format!("{}s", expires.as_secs()).into());
             }
             if let Some(file) = &args.service_account {
-                service_account::create(&mut s, &args.name, file, &mut body)?;
-                return s.say(&format!(
-                    "Created service account [{}]. Its key is in {} and nowhere else.",
-                    args.name,
-                    file.display()
-                ));
+                return create_account(&mut s, &args.name, file, body);
             }
             let made = s.call(Method::Post, "tokens", &query, Some(&body))?;
             s.say(&format!(
@@ -58,6 +56,31 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
             s.say(&format!("Revoked token [{name}]."))
         }
     }
+}
+
+/// Creates a service account with the role and the lifetime of `body`, and writes its key to
+/// `file`.
+fn create_account(
+    s: &mut Session<'_, '_>,
+    name: &str,
+    file: &Path,
+    mut body: Value,
+) -> Result<(), Error> {
+    let shown = file.display();
+    let failed = |error| Error::Other(format!("cannot write {shown}: {error}"));
+    let key = KeyFile::new(file).map_err(failed)?;
+    let token_uri = format!("{}/token", s.client().address());
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("publicKey".to_owned(), key.public.as_str().into());
+        fields.insert("tokenUri".to_owned(), token_uri.as_str().into());
+    }
+    let query = [("tokenId", name.to_owned())];
+    s.call(Method::Post, "tokens", &query, Some(&body))?;
+    key.write(name, s.project_id(), &token_uri)
+        .map_err(failed)?;
+    s.say(&format!(
+        "Created service account [{name}]. Its key is in {shown} and nowhere else."
+    ))
 }
 
 /// Runs `weir audit`: lists the audit log.

@@ -4,8 +4,8 @@
 //! is no dictionary of random 256-bit strings. Revoking keeps the row, so that a name in the audit
 //! log stays explained.
 //!
-//! A service account is a row among them with a public key in place of a secret. Its hash is that of
-//! the key, so that no two accounts have one key.
+//! A service account is a row among them with a public key in place of a secret. Its hash is that
+//! of the key, so that no two accounts have one key.
 
 use super::write::{Statement, Value};
 use super::{Catalog, CatalogError};
