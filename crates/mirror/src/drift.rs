@@ -9,7 +9,8 @@
 //! clock, minus that, is the constant difference of the two clocks' zeros plus the transit time.
 //! The minimum over many beats is nearly free of the transit time. If the minimum grows or shrinks
 //! over time, the clocks diverge. Transit times change, and machines stall for moments. Such steps
-//! stay below [`STEP`]: beyond it the connection ends and the comparison starts anew.
+//! stay below [`STEP`]: beyond it the connection ends and the comparison starts anew. Beats that
+//! waited for a busy standby come in a burst, and say nothing ([`BURST`]).
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
 const BEATS: u32 = 50;
 /// Maximum sudden change of the difference, in seconds.
 const STEP: f64 = 2.0;
+/// Beats that arrive in less than this part of the time in which they were sent have waited.
+const BURST: f64 = 0.1;
 /// Maximum difference of the clock rates: [`crate::Timing::promise`] allows for it.
 const RATE: f64 = 0.01;
 
@@ -26,6 +29,8 @@ pub struct Clocks {
     /// The end of the first beats and their minimum difference, in seconds.
     first: Option<(f64, f64)>,
     least: Option<f64>,
+    /// Arrival and sending time of the first of these beats, in seconds.
+    began: Option<(f64, f64)>,
     beats: u32,
 }
 
@@ -34,14 +39,19 @@ impl Clocks {
     /// of the other clock, in its seconds per second of this clock, if that is too far from one.
     pub fn hear(&mut self, now: Duration, sent: Duration) -> Option<f64> {
         let now = now.as_secs_f64();
-        let difference = now - sent.as_secs_f64();
+        let sent = sent.as_secs_f64();
+        let difference = now - sent;
+        let (arrived, begun) = *self.began.get_or_insert((now, sent));
         let least = self.least.map_or(difference, |least| least.min(difference));
         self.least = Some(least);
         self.beats += 1;
         if self.beats < BEATS {
             return None;
         }
-        (self.least, self.beats) = (None, 0);
+        (self.least, self.began, self.beats) = (None, None, 0);
+        if now - arrived < BURST * (sent - begun) {
+            return None;
+        }
         let (since, first) = *self.first.get_or_insert((now, least));
         let (passed, apart) = (now - since, least - first);
         (apart.abs() > RATE * passed + STEP).then(|| 1.0 - apart / passed)
@@ -73,7 +83,13 @@ mod tests {
         // A changed transit time, and a machine that stalled for a moment.
         assert_eq!(found(1.0, |n| if n > 400 { 1.5 } else { 0.0 }), None);
         assert_eq!(found(1.0, |n| if n % 500 == 70 { 60.0 } else { 0.0 }), None);
-        for rate in [0.9, 0.97, 1.02, 1.1] {
+        // A standby that was busy for a minute, and read all beats at once then.
+        let busy = |n: u32| match n {
+            3..330 => f64::from(330 - n) / 5.0,
+            _ => 0.0,
+        };
+        assert_eq!(found(1.0, busy), None);
+        for rate in [0.9, 0.97, 1.02, 1.1, 5.0] {
             let (after, said) = found(rate, jitter).unwrap();
             let expected = STEP / (f64::abs(rate - 1.0) - RATE * rate);
             assert!(after < expected + 25.0, "{rate}: found after {after} s");
