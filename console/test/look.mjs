@@ -93,7 +93,7 @@ for (const colorScheme of ['light', 'dark']) {
     for (const [name, hash] of Object.entries(PAGES)) {
       await visit(p, open, name, hash);
       await judge(p, `${name}, ${colorScheme}, ${width} px`, width);
-      const whole = width > 500 && ['overview', 'volume', 'volumes', 'pools', 'benchmarks'].includes(name);
+      const whole = width > 500 && ['overview', 'volume', 'volumes', 'pools'].includes(name);
       await p.screenshot({ path: `${out}/${name}-${colorScheme}${width < 500 ? '-phone' : ''}.png`, fullPage: whole });
     }
     await p.context().close();
@@ -219,7 +219,7 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await p.getByRole('alert').filter({ hasText: 'has /none' }).waitFor();
   await field.fill(FILE);
   await field.press('Enter');
-  await p.getByText(/f000000000000000 is in [1-9]\d* of \d+ snapshots and in the volume\./).waitFor();
+  await p.getByRole('status').getByText(/f000000000000000 is in [1-9]\d* of \d+ snapshots and in the volume\./).waitFor();
   await p.evaluate(axe);
   const found = await p.evaluate(() => axe.run(document, { rules: { 'target-size': { enabled: true } } }));
   assert.deepEqual(found.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.target} ${n.failureSummary}`)), []);
