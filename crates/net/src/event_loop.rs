@@ -325,17 +325,6 @@ impl Watch {
     }
 }
 
-/// Puts those first that have taken nothing for long, and of these the ones of the address that
-/// holds most. A peer on a busy machine that pauses may hold more than each of many that never take
-/// anything.
-fn order(stuck: &mut [Rc<Watch>]) {
-    stuck.sort_by_cached_key(|watch| {
-        let (_, looks) = watch.untaken.get();
-        let lasting = looks >= limits::RELIEF_LASTING;
-        std::cmp::Reverse((lasting, watch.account.used()))
-    });
-}
-
 /// Drops connections until they free what others wait for.
 fn drop_first(connections: Vec<Rc<Watch>>, ledger: &Ledger) {
     let mut freed = 0;
@@ -675,7 +664,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Drops peers that take nothing while others wait for memory, as [`order`] has them, and no
+    /// Drops peers that take nothing while others wait for memory: those of the address that holds most first, and no
     /// more than what is waited for.
     pub fn relieve(&self) {
         let ledger = &*self.ledger;
@@ -688,7 +677,7 @@ impl<L: Log> Core<L> {
             .filter(|watch| short || watch.account.wanted() > 0)
             .filter(|watch| watch.takes_nothing(ledger))
             .collect();
-        order(&mut stuck);
+        stuck.sort_by_cached_key(|watch| std::cmp::Reverse(watch.account.used()));
         drop_first(stuck, ledger);
     }
 
@@ -863,37 +852,5 @@ async fn run<S: Services>(
         .is_err()
     {
         tracing::warn!("connections were closed with answers under way");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_peer_that_pauses_goes_behind_those_that_take_nothing_for_long() {
-        let ledger = Ledger::new(8 << 20, 1 << 20);
-        let peer = |n: u8, bytes| {
-            let mut holding = ledger.connect([10, 0, 0, n].into()).unwrap();
-            holding.set(bytes, 0);
-            let watch = Rc::new(Watch::new(&holding));
-            (holding, watch)
-        };
-        let peers = [peer(1, 2 << 20), peer(2, 1 << 20), peer(3, 1 << 19)];
-        let first = |looks: [u32; 3]| {
-            let mut all: Vec<_> = peers.iter().map(|(_, watch)| Rc::clone(watch)).collect();
-            for (watch, looks) in all.iter().zip(looks) {
-                watch.untaken.set((0, looks));
-            }
-            order(&mut all);
-            all.iter()
-                .map(|watch| peers.iter().position(|(_, peer)| Rc::ptr_eq(peer, watch)))
-                .collect::<Option<Vec<_>>>()
-                .unwrap()
-        };
-        let (short, long) = (limits::RELIEF_LOOKS, limits::RELIEF_LASTING);
-        assert_eq!(first([short, long, long]), [1, 2, 0]);
-        assert_eq!(first([long, long, 2 * long]), [0, 1, 2]);
-        assert_eq!(first([short; 3]), [0, 1, 2]);
     }
 }

@@ -206,10 +206,6 @@ pub const RELIEF: Duration = Duration::from_millis(100);
 /// more than its equal part.
 pub const RELIEF_LOOKS: u32 = 3;
 
-/// Consecutive checks without progress after which such a peer is dropped before those that have
-/// only paused, however much these hold: a second.
-pub const RELIEF_LASTING: u32 = 10;
-
 /// Interval of the search for stalled peers.
 pub const SWEEP: Duration = Duration::from_secs(1);
 
