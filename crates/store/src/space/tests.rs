@@ -165,6 +165,19 @@ impl Harness {
     }
 }
 
+/// Puts a cursor anywhere, so that space above the lowest is allocated, too.
+fn scatter(space: &Space, rng: &SeededRng) {
+    let state = &mut *space.state.lock();
+    let cursor = [&mut state.data, &mut state.meta];
+    let chunk = rng.below(state.chunks.len() as u64) as u32;
+    let bit = rng.below(u64::from(CHUNK_BLOCKS)) as u32;
+    for cursor in cursor {
+        if rng.below(2) == 0 {
+            *cursor = Cursor { chunk, bit };
+        }
+    }
+}
+
 fn run(seed: u64, discards: Discards) -> u64 {
     println!("seed {seed}, {discards:?}");
     let rng = SeededRng::new(seed);
@@ -176,6 +189,7 @@ fn run(seed: u64, discards: Discards) -> u64 {
             h.device.set_host_full(rng.next_u64().is_multiple_of(4));
             let leave = rng.next_u64() % 3 * 10_000;
             h.discard(leave, rng.next_u64() % 8);
+            scatter(&h.space, &rng);
         }
         match rng.next_u64() % 16 {
             0..=5 => {
@@ -420,17 +434,29 @@ fn searching_for_space_to_discard_keeps_no_maps() {
     assert_eq!(state.chunks.iter().filter(|c| c.map.is_some()).count(), 0);
 }
 
+/// Counts a thread down, also if it panics.
+struct Ended<'a>(&'a AtomicU64);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[test]
 fn nothing_is_allocated_where_space_is_being_discarded() {
     let h = emptied(4, Discards::Deprovision);
     let (space, device) = (&h.space, &h.device);
+    let running = &AtomicU64::new(3);
     std::thread::scope(|s| {
         for thread in 0..3 {
             s.spawn(move || {
                 let rng = SeededRng::new(thread);
+                let _ended = Ended(running);
                 for _ in 0..3000 {
                     let want = rng.next_u64() as u32 % 3000 + 1;
                     let class = [Class::Foreground, Class::Cp][rng.below(2) as usize];
+                    scatter(space, &rng);
                     if let Ok((addr, n)) = space.allocate(want, None, Stream::Data, class) {
                         assert!(!device.any_hole(addr, u64::from(n)));
                         space.abandon(addr, n);
@@ -439,8 +465,9 @@ fn nothing_is_allocated_where_space_is_being_discarded() {
             });
         }
         s.spawn(|| {
-            for n in 0..400 {
-                if !space.discard(n % 3 * 20_000) {
+            let rng = SeededRng::new(9);
+            while running.load(Ordering::Acquire) > 0 {
+                if !space.discard(rng.below(3) * 20_000) {
                     space.prepare(None, 0);
                 }
             }
