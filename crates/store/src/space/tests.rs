@@ -447,13 +447,12 @@ impl Drop for Ended<'_> {
 fn nothing_is_allocated_where_space_is_being_discarded() {
     let h = emptied(4, Discards::Deprovision);
     let (space, device) = (&h.space, &h.device);
-    let running = &AtomicU64::new(3);
+    let running = &AtomicU64::new(1);
     std::thread::scope(|s| {
         for thread in 0..3 {
             s.spawn(move || {
                 let rng = SeededRng::new(thread);
-                let _ended = Ended(running);
-                for _ in 0..3000 {
+                while running.load(Ordering::Acquire) > 0 {
                     let want = rng.next_u64() as u32 % 3000 + 1;
                     let class = [Class::Foreground, Class::Cp][rng.below(2) as usize];
                     scatter(space, &rng);
@@ -466,7 +465,8 @@ fn nothing_is_allocated_where_space_is_being_discarded() {
         }
         s.spawn(|| {
             let rng = SeededRng::new(9);
-            while running.load(Ordering::Acquire) > 0 {
+            let _ended = Ended(running);
+            for _ in 0..300 {
                 if !space.discard(rng.below(3) * 20_000) {
                     space.prepare(None, 0);
                 }
