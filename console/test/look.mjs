@@ -185,6 +185,7 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await p.locator('.live:not(.off)').waitFor();
   await p.keyboard.press('/');
   await p.getByRole('combobox').fill('mq 500');
+  await p.getByRole('option').filter({ hasText: '500' }).first().waitFor();
   await p.keyboard.press('Enter');
   await p.locator('h1', { hasText: '500 MiB/s' }).waitFor();
   await p.keyboard.press('p');

@@ -292,6 +292,8 @@ impl Aggregate {
     /// host gets their space. Blocks the calling thread on the device. Returns true if another call
     /// may find more.
     pub fn discard_free(&self) -> bool {
+        // What the last checkpoint freed is reused by the next request otherwise, and there may be none.
+        self.space.reclaim();
         self.sound().is_ok() && self.space.discard(self.space.discard_leaves())
     }
 

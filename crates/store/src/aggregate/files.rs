@@ -345,7 +345,7 @@ mod tests {
         commit(&agg, &mut |cp| {
             runs.drain(..).for_each(|run| cp.freed_run(run))
         });
-        commit(&agg, &mut |_| {});
+        // Nothing else comes: an idle server has no further checkpoint.
         while agg.discard_free() {}
         let (held, stats) = (host(), agg.space().stats());
         let length = agg.device().length();
