@@ -25,6 +25,7 @@
 //! device.
 
 mod files;
+mod lull;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use parking_lot::Mutex;
 use weir_base::limits::engine::LEAST_GROWTH;
 use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng, invariant};
 
+use self::lull::Lull;
 use crate::block::BlockPtr;
 use crate::cache::Cache;
 use crate::checkpoint::CpWriter;
@@ -85,6 +87,7 @@ pub struct Aggregate {
     space: Arc<Space>,
     env: Env,
     current: Mutex<Current>,
+    lull: Mutex<Lull>,
     /// True while a checkpoint is being written.
     writing: AtomicBool,
     /// The locked folder of the aggregate; `None` if it is not in a folder.
@@ -288,13 +291,21 @@ impl Aggregate {
         }
     }
 
-    /// Discards a run of free blocks if far more are free than are going to be needed soon, so the
-    /// host gets their space. Blocks the calling thread on the device. Returns true if another call
-    /// may find more.
+    /// Discards a run of free blocks if far more were free for a while than are going to be needed
+    /// soon, so the host gets their space. Blocks the calling thread on the device. Returns true if
+    /// another call may find more.
     pub fn discard_free(&self) -> bool {
-        // What the last checkpoint freed is reused by the next request otherwise, and there may be none.
+        let mut lull = self.lull.lock();
+        // Before what the last checkpoint freed counts: that is the least that was free.
+        let spare = lull.note(self.env.clock.monotonic(), self.space.spare());
+        // The next request would do so otherwise, and there may be none.
         self.space.reclaim();
-        self.sound().is_ok() && self.space.discard(self.space.discard_leaves())
+        let free = self.space.spare();
+        // Saturates: requests take blocks meanwhile.
+        let kept = free.saturating_sub(spare);
+        let more = self.sound().is_ok() && self.space.discard(kept + self.space.discard_leaves());
+        lull.took(free.saturating_sub(self.space.spare()));
+        more
     }
 
     fn prepare_space(&self) {

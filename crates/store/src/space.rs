@@ -654,6 +654,11 @@ impl Space {
         self.free.load(Ordering::Relaxed).saturating_sub(kept)
     }
 
+    /// Returns the number of provisioned blocks that requests may still reserve.
+    pub fn spare(&self) -> u64 {
+        self.left(self.reserved.load(Ordering::Acquire))
+    }
+
     /// Queues blocks for a later [reuse](Space::reuse): a request may drop the last reference to an
     /// old root, and there may be many blocks.
     pub fn make_reclaimable(&self, runs: Vec<(BlockAddr, u32)>) {

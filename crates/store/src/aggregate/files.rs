@@ -316,7 +316,22 @@ mod tests {
         const GIB: u64 = 1 << 18;
         let dir = tempfile::tempdir().unwrap();
         let place = small(&dir.path().join("data"));
-        let (agg, _) = Aggregate::create(&place, env(1)).unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let with_clock = Env {
+            clock: Arc::clone(&clock) as _,
+            ..env(1)
+        };
+        let (agg, _) = Aggregate::create(&place, with_clock).unwrap();
+        let discard = || {
+            while agg.discard_free() {}
+        };
+        // Long enough for space that is free to be spare.
+        let wait = || {
+            for _ in 0..3 {
+                clock.advance(std::time::Duration::from_secs(11));
+                discard();
+            }
+        };
         let host = || {
             std::fs::metadata(place.data.join("device"))
                 .unwrap()
@@ -340,13 +355,15 @@ mod tests {
         });
         assert!(host() > GIB);
         let before = agg.physical();
-        while agg.discard_free() {}
+        wait();
         assert!(host() > GIB, "it is in use");
         commit(&agg, &mut |cp| {
             runs.drain(..).for_each(|run| cp.freed_run(run))
         });
         // Nothing else comes: an idle server has no further checkpoint.
-        while agg.discard_free() {}
+        discard();
+        assert!(host() > GIB, "it may be taken again at once");
+        wait();
         let (held, stats) = (host(), agg.space().stats());
         let length = agg.device().length();
         // Two steps of 128 MiB, the floor, and what lies between.

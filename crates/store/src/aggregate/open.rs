@@ -234,6 +234,7 @@ impl Aggregate {
                 next: Generation(superblock.generation.0.saturating_add(step)),
             }),
             env,
+            lull: Mutex::default(),
             writing: AtomicBool::new(false),
             folder,
         });
