@@ -542,7 +542,7 @@ fn list(folder: &Path) -> io::Result<Value> {
     for entry in entries.into_iter().flatten().take(MAX_BENCHMARKS_SEEN) {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // What is beside the folders of runs is not theirs.
+        // Other entries beside the folders of runs are passed over.
         if entry.file_type()?.is_dir() && !name.starts_with('.') {
             let changed = entry.metadata().and_then(|m| m.modified());
             names.push((changed.unwrap_or(std::time::UNIX_EPOCH), name));
@@ -631,7 +631,7 @@ mod tests {
             run(without_cores, &rows).headline(),
             "The one figure reaches the published one of s (150 % of it)."
         );
-        // What is published as 0 has no multiple.
+        // A figure published as 0 has no multiple.
         let rows = [row(5.0, &[("a", 0.0)]), row(5.0, &[])].join(",");
         assert_eq!(
             run(set, &rows).headline(),

@@ -79,7 +79,7 @@ struct Pace<'a> {
 impl Pace<'_> {
     /// Returns how far the scrub has come, for people.
     fn note(&self) -> String {
-        // What clients write meanwhile, and tree nodes, come on top of what was expected.
+        // Tree nodes, and data that clients write meanwhile, come on top of what was expected.
         let percent = match self.expected {
             0 => 0,
             expected => u128::from(self.read) * 100 / u128::from(expected),

@@ -164,7 +164,7 @@ async fn wait(
     message: &[u8],
     ends: Option<Ends>,
 ) -> ApiResult<Vec<u8>> {
-    // What can be asked for once is asked for as REST has it: rights, the name, whether it exists.
+    // The first look is REST's own: it checks rights, the name, and whether it exists.
     let get = services().method("/google.longrunning.Operations/GetOperation")?;
     let asked = method.decode(message)?;
     let (name, time) = super::transcode::wait_request(&asked);

@@ -620,7 +620,7 @@ mod tests {
         assert_eq!((coarse.step, coarse.columns.len()), (720, 120));
         let middle = coarse.columns[60].unwrap()[4];
         assert!((342..=378).contains(&middle), "{middle}");
-        // What was idle has empty columns; before the start there is none.
+        // An idle volume has empty columns; before the start there is none.
         let idle = book.heat(Kind::Volume, "idle", 10);
         assert_eq!(idle.columns, [Some(Latencies::default()); 2]);
         let fresh = Book::new(1 << 20, START);

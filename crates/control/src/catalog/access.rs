@@ -194,6 +194,27 @@ fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
 const SELECT_TOKEN: &str = "SELECT name, role, created, created_by, revoked, expires, used, \
      public_key, token_uri FROM tokens";
 
+impl TokenRecord {
+    /// Describes a token that `actor` creates now.
+    fn new(
+        name: &str,
+        (role, expires): (Role, Option<Stamp>),
+        actor: &Actor,
+        clock: &dyn Clock,
+    ) -> TokenRecord {
+        TokenRecord {
+            name: name.to_owned(),
+            role,
+            created: clock.now().into(),
+            created_by: actor.name.to_string(),
+            revoked: None,
+            expires,
+            used: None,
+            account: None,
+        }
+    }
+}
+
 fn check_name(name: &str) -> Result<(), Refusal> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     if !name.is_empty() && name.len() <= 63 && name.chars().all(good) {
@@ -243,16 +264,7 @@ impl Catalog {
         let mut secret = [0u8; 32];
         rng.fill(&mut secret);
         let secret = format!("{PREFIX}{}", hex(&secret));
-        let record = TokenRecord {
-            name: name.to_owned(),
-            role,
-            created: clock.now().into(),
-            created_by: actor.name.to_string(),
-            revoked: None,
-            expires,
-            used: None,
-            account: None,
-        };
+        let record = TokenRecord::new(name, (role, expires), actor, clock);
         self.insert_token(&record, &secret, actor).await?;
         Ok((record, secret))
     }
@@ -284,14 +296,8 @@ impl Catalog {
             ));
         }
         let record = TokenRecord {
-            name: name.to_owned(),
-            role,
-            created: clock.now().into(),
-            created_by: actor.name.to_string(),
-            revoked: None,
-            expires,
-            used: None,
             account: Some(key.clone()),
+            ..TokenRecord::new(name, (role, expires), actor, clock)
         };
         self.insert_token(&record, &key.public, actor).await?;
         Ok(record)
@@ -362,16 +368,7 @@ impl Catalog {
             }
             Some(token) => token.clone(),
             None => {
-                let record = TokenRecord {
-                    name,
-                    role: Role::Admin,
-                    created: clock.now().into(),
-                    created_by: actor.name.to_string(),
-                    revoked: None,
-                    expires: None,
-                    used: None,
-                    account: None,
-                };
+                let record = TokenRecord::new(&name, (Role::Admin, None), actor, clock);
                 self.insert_token(&record, secret, actor).await?;
                 record
             }
@@ -455,17 +452,7 @@ impl Catalog {
     /// # Errors
     /// `TOKEN_UNKNOWN`, `TOKEN_EXPIRED`, or if the catalog cannot be read.
     pub async fn token_by(&self, hash: &TokenHash, now: Stamp) -> Result<TokenRecord, Refusal> {
-        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE hash = $1"))
-            .bind(hash.0.clone())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(unavailable)?;
-        let record = row
-            .as_ref()
-            .map(token_of)
-            .transpose()
-            .map_err(|error| refused(&error))?;
-        valid(record, now)
+        self.valid_token("hash", hash.0.clone(), now).await
     }
 
     /// Returns the service account of this name, if it is valid at `now`.
@@ -477,8 +464,20 @@ impl Catalog {
         name: &str,
         now: Stamp,
     ) -> Result<(TokenRecord, AccountKey), Refusal> {
-        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE name = $1"))
-            .bind(name.to_owned())
+        let record = self.valid_token("name", name.to_owned(), now).await?;
+        let key = record.account.clone().ok_or_else(unknown_token)?;
+        Ok((record, key))
+    }
+
+    /// Returns the token that has `value` in `column`, if it is valid at `now`.
+    async fn valid_token(
+        &self,
+        column: &'static str,
+        value: String,
+        now: Stamp,
+    ) -> Result<TokenRecord, Refusal> {
+        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE {column} = $1"))
+            .bind(value)
             .fetch_optional(&self.pool)
             .await
             .map_err(unavailable)?;
@@ -487,9 +486,7 @@ impl Catalog {
             .map(token_of)
             .transpose()
             .map_err(|error| refused(&error))?;
-        let record = valid(record, now)?;
-        let key = record.account.clone().ok_or_else(unknown_token)?;
-        Ok((record, key))
+        valid(record, now)
     }
 
     /// Records that a token was used.
