@@ -184,8 +184,11 @@ pub(super) struct Watch {
     has_turn: Cell<bool>,
     /// The state at the last sweep.
     seen: Cell<Seen>,
-    /// How long it has waited for the same request, or for the peer to take replies.
+    /// How long it has waited for the same request, or for the peer to take as much as a reply of
+    /// the largest size.
     age: Cell<Duration>,
+    /// Bytes of replies that the peer has taken meanwhile.
+    taken: Cell<u64>,
     /// How far the peer is behind the least rate meanwhile.
     behind: Cell<Duration>,
     /// What it had taken at the last look for relief, and for how many it has taken no more.
@@ -230,6 +233,7 @@ impl Watch {
                 moved: 0,
             }),
             age: Cell::new(Duration::ZERO),
+            taken: Cell::new(0),
             behind: Cell::new(Duration::ZERO),
             untaken: Cell::new((0, 0)),
         }
@@ -246,7 +250,7 @@ impl Watch {
         let looks = if stuck { looks + 1 } else { 0 };
         self.untaken.set((taken, looks));
         let greedy = self.account.wanted() > 0 || self.account.is_greedy(ledger);
-        looks >= limits::RELIEF_LOOKS && greedy && self.dropped.get().is_none()
+        looks >= looks_for(taken) && greedy && self.dropped.get().is_none()
     }
 
     /// Called every [`limits::SWEEP`]. A peer that is waited for falls behind by the time that has passed, and catches up
@@ -280,12 +284,16 @@ impl Watch {
         let seen = self.seen.replace(now);
         if at_rest || (seen.waits, seen.requests) != (waits, now.requests) {
             self.age.set(Duration::ZERO);
+            self.taken.set(0);
             self.behind.set(Duration::ZERO);
             return;
         }
         let moved = now.moved.saturating_sub(seen.moved);
         let caught_up = Duration::from_millis(moved * 1000 / limits::LEAST_RATE);
         self.age.set(self.age.get() + limits::SWEEP);
+        if waits == Stalled::Writing {
+            self.count_taken(moved);
+        }
         self.behind
             .set((self.behind.get() + limits::SWEEP).saturating_sub(caught_up));
         if self.behind.get() >= limit {
@@ -293,6 +301,16 @@ impl Watch {
                 Stalled::Writing => "took no answers for too long",
                 _ => "left a request unfinished for too long",
             });
+        }
+    }
+
+    /// A peer that takes one reply after the other may be found at it at every sweep, which is not
+    /// the same as to take one for so long.
+    fn count_taken(&self, bytes: u64) {
+        self.taken.set(self.taken.get() + bytes);
+        if self.taken.get() >= limits::MAX_RECORD as u64 {
+            self.age.set(Duration::ZERO);
+            self.taken.set(0);
         }
     }
 
@@ -323,6 +341,13 @@ impl Watch {
             waker.wake();
         }
     }
+}
+
+/// Looks for relief without progress after which a peer that has taken `taken` bytes is dropped.
+pub(super) fn looks_for(taken: u64) -> u32 {
+    let earned = taken / limits::MAX_RECORD as u64;
+    let most = u64::from(limits::MOST_RELIEF_LOOKS - limits::RELIEF_LOOKS);
+    limits::RELIEF_LOOKS + u32::try_from(earned.min(most)).unwrap_or(0)
 }
 
 /// Drops connections until they free what others wait for.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use weir_base::{Lsn, SystemClock};
 use weir_conn::{DirectTcp, Pieces, RecordMarks};
 
-use super::event_loop::Core;
+use super::event_loop::{Core, Stalled, Watch, looks_for};
 use super::*;
 
 mod unasked;
@@ -802,6 +802,73 @@ fn replies_that_nobody_takes_go_when_others_need_their_memory() {
         by_hand.sweep();
     }
     assert_eq!(by_hand.reply(&mut same).unwrap(), b"esmall");
+}
+
+/// While memory is short, a peer that stops taking replies has the longer, the more it has taken.
+#[test]
+fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
+    let by_hand = ByHand::new(16 << 20, 1 << 20);
+    let fill = command(b'b', 1 << 20);
+    let (mut proven, mut fresh) = (by_hand.connect(1).unwrap(), by_hand.connect(2).unwrap());
+    let taken = 4;
+    for _ in 0..taken {
+        by_hand.send(&mut proven, &fill);
+        assert_eq!(by_hand.reply(&mut proven).unwrap().len(), 1 << 20);
+    }
+    for peer in [&mut proven, &mut fresh] {
+        by_hand.send(peer, &fill.repeat(16));
+    }
+    let writing = || {
+        let watched = by_hand.core.watched();
+        let waits = |w: &Rc<Watch>| w.waits.get() == Stalled::Writing;
+        (watched.iter().filter(|w| waits(w)).count() == 2).then_some(())
+    };
+    by_hand.until(writing);
+    // So many that each has an equal part below one reply.
+    let other = |n| by_hand.core.ledger.connect([10, 0, 1, n].into()).unwrap();
+    let mut crowd: Vec<_> = (0..100).map(other).collect();
+    crowd[0].set(13 << 20, 0);
+    let dropped = |looks: u32| {
+        for _ in 0..looks {
+            by_hand.core.relieve();
+        }
+        let watched = by_hand.core.watched();
+        watched.iter().filter(|w| w.dropped.get().is_some()).count()
+    };
+    // The first look only sees what was taken until then.
+    assert_eq!(dropped(limits::RELIEF_LOOKS), 0);
+    assert_eq!(dropped(1), 1, "one that has taken nothing");
+    assert_eq!(dropped(taken - 2), 1);
+    assert_eq!(dropped(2), 2);
+    assert_eq!(looks_for(u64::MAX), limits::MOST_RELIEF_LOOKS);
+}
+
+/// Sweeps may find a peer taking replies each time, though each time another one.
+#[test]
+fn a_peer_that_takes_one_reply_after_the_other_is_not_in_the_way() {
+    let by_hand = ByHand::new(16 << 20, 1 << 20);
+    let connect = |n| by_hand.core.ledger.connect([10, 0, 1, n].into()).unwrap();
+    let mut crowd: Vec<_> = (0..100).map(connect).collect();
+    crowd[0].set(13 << 20, 0);
+    let mut peers = Vec::new();
+    for n in 101..103 {
+        let mut holding = connect(n);
+        holding.set(1 << 20, 0);
+        let watch = by_hand.core.watch(u64::from(n), &holding);
+        watch.waits.set(Stalled::Writing);
+        watch.holds.set(1 << 20);
+        peers.push((holding, watch));
+    }
+    let [(_, quick), (_, slow)] = &peers[..] else {
+        unreachable!()
+    };
+    for _ in 0..2 * limits::OLD.as_secs() {
+        quick.sent.set(quick.sent.get() + limits::MAX_RECORD as u64);
+        slow.sent.set(slow.sent.get() + limits::LEAST_RATE);
+        by_hand.core.sweep_once(limits::STALL);
+    }
+    let dropped = |watch: &Watch| watch.dropped.get().is_some();
+    assert_eq!((dropped(quick), dropped(slow)), (false, true));
 }
 
 #[test]

@@ -190,8 +190,9 @@ pub const LEAST_RATE: u64 = 4 << 10;
 /// oldest is closed first.
 pub const SLOW: Duration = Duration::from_secs(2);
 
-/// Age of a request in flight after which its connection is closed if others wait for its memory.
-/// This holds only while its address holds more than its equal part.
+/// Age of a request in flight, or time in which a peer takes less than a reply of the largest size,
+/// after which the connection is closed if others wait for its memory. This holds only while its
+/// address holds more than its equal part.
 pub const OLD: Duration = Duration::from_secs(5);
 
 /// Bytes of a large request that have to be in the socket while it waits for memory, or all of the
@@ -203,8 +204,14 @@ pub const WAITING_BYTES: usize = 32 << 10;
 pub const RELIEF: Duration = Duration::from_millis(100);
 
 /// Consecutive checks without progress after which such a peer is dropped, if its address holds
-/// more than its equal part.
+/// more than its equal part. A peer gets one check more for each reply of the largest size that it
+/// has taken, up to [`MOST_RELIEF_LOOKS`]: who held memory for longer had to read for it first.
 pub const RELIEF_LOOKS: u32 = 3;
+
+/// Consecutive checks without progress after which any such peer is dropped: 2 s. A lost packet may
+/// cost a peer that takes its replies some hundred milliseconds (RFC 6298 §2.4), a busy machine as
+/// much.
+pub const MOST_RELIEF_LOOKS: u32 = 20;
 
 /// Interval of the search for stalled peers.
 pub const SWEEP: Duration = Duration::from_secs(1);
