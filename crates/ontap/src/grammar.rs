@@ -41,8 +41,13 @@ pub struct Parsed {
     pub in_full: bool,
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
+    /// Queries of a program on fields that are no arguments of the command: names with dashes, and
+    /// values. Empty but for `show`.
+    pub queries: Vec<(String, String)>,
     /// The caller is a program: `show` returns records in place of a table.
     pub for_programs: bool,
+    /// Fields and queries that the command does not have are passed over.
+    pub lenient: bool,
 }
 
 impl Parsed {
@@ -53,6 +58,38 @@ impl Parsed {
             .find(|(given, _)| *given == name)
             .map(|(_, value)| value.as_str())
     }
+
+    /// Checks that a program queries no fields; for commands that show what has none.
+    ///
+    /// # Errors
+    /// A message for the user.
+    pub fn without_queries(&self) -> Result<(), String> {
+        match self.queries.first() {
+            Some((name, _)) if !self.lenient => Err(no_argument(name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the message for an argument or a field that a command does not have.
+pub(crate) fn no_argument(name: &str) -> String {
+    format!("invalid argument \"-{name}\"")
+}
+
+/// First words that stand for two, as ONTAP has them.
+const SHORT: &[(&str, &[&str])] = &[
+    ("aggr", &["storage", "aggregate"]),
+    ("node", &["system", "node"]),
+];
+
+/// Returns the words of a command with a short first word written out.
+pub fn written_out<'w>(words: &[&'w str]) -> Vec<&'w str> {
+    let short = SHORT.iter().find(|(short, _)| words.first() == Some(short));
+    let (whole, rest) = match short {
+        Some((_, whole)) => (*whole, words.get(1..).unwrap_or_default()),
+        None => (&[][..], words),
+    };
+    whole.iter().chain(rest).copied().collect()
 }
 
 /// Returns true if a list of values goes on behind this word: `status,` and `,`.
@@ -60,13 +97,27 @@ fn goes_on(value: &str) -> bool {
     value.ends_with(',')
 }
 
+/// Splits a line into words, a short first word written out; false: there was one.
+fn whole_words(line: &str) -> Result<(Vec<String>, bool), String> {
+    let mut all = words::split(line)?;
+    let Some(first) = all.first() else {
+        return Ok((all, true));
+    };
+    let whole: Vec<String> = written_out(&[first.as_str()])
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let in_full = whole.len() == 1;
+    all.splice(..1, whole);
+    Ok((all, in_full))
+}
+
 /// Parses a line; `Err` is a message for the user.
 pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String> {
-    let all = words::split(line)?;
+    let (all, mut in_full) = whole_words(line)?;
     let mut all = all.into_iter().peekable();
     let mut candidates: Vec<&'static Command> = commands.iter().collect();
     let mut depth = 0;
-    let mut in_full = true;
     while let Some(word) = all
         .next_if(|word| !word.starts_with('-') && candidates.iter().any(|c| c.path.len() > depth))
     {
@@ -126,7 +177,9 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
         command,
         in_full,
         arguments,
+        queries: Vec::new(),
         for_programs: false,
+        lenient: false,
     })
 }
 
@@ -136,11 +189,30 @@ fn is_value(word: &str) -> bool {
     !word.starts_with('-') || negative(word) || word == "-" || word.starts_with("---")
 }
 
-/// Returns a command with arguments that a program gives as names and values.
-pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Parsed, String> {
+/// Returns a command with arguments that a program gives as names and values. What a command that
+/// shows does not have as an argument is a query on a field. `lenient`: arguments and fields that
+/// it has neither as are passed over.
+pub fn of(
+    command: &'static Command,
+    given: Vec<(String, String)>,
+    lenient: bool,
+) -> Result<Parsed, String> {
+    let shows = command
+        .path
+        .last()
+        .is_some_and(|verb| verb.starts_with("show"));
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
+    let mut queries: Vec<(String, String)> = Vec::new();
     for (name, value) in given {
-        let name = parameter(command, &name)?.name;
+        let name = match parameter(command, &name) {
+            Ok(parameter) => parameter.name,
+            Err(_) if shows => {
+                queries.push((name.replace('_', "-"), value));
+                continue;
+            }
+            Err(_) if lenient => continue,
+            Err(why) => return Err(why),
+        };
         // The argument is the same in the query and in the body.
         if arguments.contains(&(name, value.clone())) {
             continue;
@@ -155,7 +227,9 @@ pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Par
         command,
         in_full: true,
         arguments,
+        queries,
         for_programs: true,
+        lenient,
     })
 }
 
@@ -238,7 +312,7 @@ pub(crate) fn parameter(command: &Command, short: &str) -> Result<&'static Param
         .collect();
     match found.as_slice() {
         [one] => Ok(one),
-        [] => Err(format!("invalid argument \"-{short}\"")),
+        [] => Err(no_argument(&short)),
         many => Err(format!(
             "argument \"-{short}\" is ambiguous: it may be {}",
             many.iter()

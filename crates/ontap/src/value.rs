@@ -78,6 +78,43 @@ pub fn duration(seconds: u64) -> String {
     format!("{}:{}:{}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
+/// Returns a duration as ISO 8601 has it: `PT4M41S`.
+pub fn iso_duration(seconds: u64) -> String {
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut out = "PT".to_owned();
+    for (n, unit) in [(hours, 'H'), (minutes, 'M')] {
+        if n > 0 {
+            out.push_str(&format!("{n}{unit}"));
+        }
+    }
+    if rest > 0 || out.len() == 2 {
+        out.push_str(&format!("{rest}S"));
+    }
+    out
+}
+
+/// Returns a time as RFC 3339 has it: `2023-05-04T10:41:30+00:00`. `-` is outside of the calendar.
+pub fn iso_timestamp(seconds: i64) -> String {
+    let at = Timestamp::from_second(seconds);
+    at.map_or_else(
+        |_| "-".to_owned(),
+        |at| at.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string(),
+    )
+}
+
+/// Returns an identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8),
+/// from FNV-1a of 128 bits.
+pub fn identity(kind: &str, name: &str) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in kind.bytes().chain([0]).chain(name.bytes()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    }
+    uuid::Builder::from_custom_bytes(hash.to_be_bytes())
+        .into_uuid()
+        .to_string()
+}
+
 /// Returns a time as `05/04 10:41:30`, UTC.
 pub fn timestamp(seconds: i64) -> String {
     Timestamp::from_second(seconds)

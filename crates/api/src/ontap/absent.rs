@@ -89,6 +89,46 @@ const KINDS: &[&[&str]] = &[
     &["support", "ems", "messages"],
 ];
 
+/// Commands of such kinds, as `private/cli` has them.
+const COMMANDS: &[&[&str]] = &[
+    &["disk"],
+    &["fabriclink"],
+    &["lun"],
+    &["metrocluster", "interconnect", "adapter"],
+    &["network", "connections", "active"],
+    &["network", "port"],
+    &["network", "port", "ifgrp"],
+    &["qos", "adaptive-policy-group"],
+    &["security", "certificate"],
+    &["storage", "disk"],
+    &["storage", "shelf"],
+    &["system", "chassis", "fru"],
+    &["system", "controller", "fru"],
+    &["system", "health", "subsystem"],
+    &["system", "node", "environment", "sensors"],
+    &["volume", "efficiency"],
+    &["volume", "efficiency", "stat"],
+    &["volume", "snaplock"],
+    &["volume", "snapshot", "autodelete"],
+    &["vserver", "cifs", "server", "security"],
+    &["vserver", "object-store-server", "bucket"],
+    &["vserver", "object-store-server", "bucket", "policy"],
+];
+
+/// Returns true if a command, without its verb, shows records of which there are none.
+pub fn is_command(words: &[&str]) -> bool {
+    COMMANDS.contains(&words)
+}
+
+/// Returns an empty list. Without a record no field can be told from others.
+pub fn nothing(a: &Asked<'_>) -> Answered<Reply> {
+    let query = a.call.query.iter().filter(|(name, _)| name != "order_by");
+    let lenient = ("ignore_unknown_fields".to_owned(), "true".to_owned());
+    let query: Vec<_> = query.cloned().chain([lenient]).collect();
+    let listing = Listing::parse(&query, &[])?;
+    Ok(listing.reply(&a.here(), &[], &[], Vec::new()))
+}
+
 /// Returns the collection that a path is or lies below.
 fn kind(path: &[&str]) -> Option<&'static [&'static str]> {
     KINDS.iter().copied().find(|kind| path.starts_with(kind))
@@ -104,14 +144,7 @@ pub fn answer(a: &Asked<'_>, verb: Verb) -> Answered<Reply> {
     let path = a.path();
     let kind = kind(&path).ok_or_else(Refusal::no_api)?;
     match verb {
-        Verb::Get if path.len() == kind.len() => {
-            // Without a record no field can be told from others.
-            let query = a.call.query.iter().filter(|(name, _)| name != "order_by");
-            let lenient = ("ignore_unknown_fields".to_owned(), "true".to_owned());
-            let query: Vec<_> = query.cloned().chain([lenient]).collect();
-            let listing = Listing::parse(&query, &[])?;
-            Ok(listing.reply(&a.here(), &[], &[], Vec::new()))
-        }
+        Verb::Get if path.len() == kind.len() => nothing(a),
         Verb::Post => Err(Refusal::absent(&kind.join("/"))),
         _ => Err(Refusal::no_entry()),
     }

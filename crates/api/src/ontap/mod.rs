@@ -39,6 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use weir_control::Actor;
+pub(crate) use weir_ontap::value::{identity as uuid, iso_duration as duration};
 use weir_ontap::{Cluster, Clusters};
 use weir_relations::model::Path;
 
@@ -431,45 +432,17 @@ impl Asked<'_> {
     }
 }
 
-/// Returns an identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8),
-/// from FNV-1a of 128 bits.
-pub(crate) fn uuid(kind: &str, name: &str) -> String {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in kind.bytes().chain([0]).chain(name.bytes()) {
-        hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
-    }
-    uuid::Builder::from_custom_bytes(hash.to_be_bytes())
-        .into_uuid()
-        .to_string()
-}
-
 /// Returns a link of a record to itself.
 fn itself(path: &str) -> Value {
     json!({"self": {"href": path}})
 }
 
-/// Returns a time, RFC 3339.
+/// Returns a time, RFC 3339; null is outside of the calendar.
 pub(crate) fn time(seconds: i64) -> Value {
-    let at = jiff::Timestamp::from_second(seconds).ok();
-    at.map_or(Value::Null, |at| {
-        json!(at.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string())
-    })
-}
-
-/// Returns a duration, ISO 8601.
-pub(crate) fn duration(seconds: u64) -> String {
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let mut out = "PT".to_owned();
-    for (n, unit) in [(hours, 'H'), (minutes, 'M')] {
-        if n > 0 {
-            out.push_str(&format!("{n}{unit}"));
-        }
+    match weir_ontap::value::iso_timestamp(seconds) {
+        text if text == "-" => Value::Null,
+        text => json!(text),
     }
-    if rest > 0 || out.len() == 2 {
-        out.push_str(&format!("{rest}S"));
-    }
-    out
 }
 
 #[cfg(test)]

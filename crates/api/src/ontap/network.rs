@@ -88,6 +88,29 @@ fn interface(a: &Asked<'_>, of: &str, address: IpAddr) -> Value {
     })
 }
 
+/// Handles `network interface show` of `private/cli`: the same addresses.
+pub fn lines(a: &Asked<'_>) -> Answered<Reply> {
+    const FIELDS: &[&str] = &["vserver", "lif", "address", "data_protocol", "status_oper"];
+    const KEYS: &[&str] = &["vserver", "lif"];
+    let keys = ("fields".to_owned(), KEYS.join(","));
+    let mut query = a.call.query.clone();
+    // Without fields, `private/cli` has the key alone.
+    if a.parameter("fields").is_none() {
+        query.push(keys);
+    }
+    let listing = Listing::parse(&query, FIELDS)?;
+    let all = a.cluster.svms().into_iter().map(|svm| {
+        json!({
+            "vserver": svm.name,
+            "lif": NAME,
+            "address": a.call.node,
+            "data_protocol": ["nfs", "cifs"],
+            "status_oper": "up",
+        })
+    });
+    Ok(listing.reply(&a.here(), KEYS, KEYS, all.collect()))
+}
+
 /// Handles requests to `network/ip/interfaces`.
 pub fn interfaces(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     let svms = a.cluster.svms();

@@ -34,6 +34,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     if words.is_empty() {
         return line(a);
     }
+    let words = &*weir_ontap::grammar::written_out(words);
     let verb = match a.call.verb {
         Some(Verb::Get) => "show",
         Some(Verb::Post) => "create",
@@ -41,6 +42,13 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
         Some(Verb::Delete) => "delete",
         None => return Err(Refusal::no_method("of this kind")),
     };
+    if a.call.verb == Some(Verb::Get) && super::absent::is_command(words) {
+        return super::absent::nothing(a);
+    }
+    if a.call.verb == Some(Verb::Get) && words == ["network", "interface"] {
+        return super::network::lines(a);
+    }
+    let lenient = a.flag("ignore_unknown_fields")?;
     let known = |path: &[&str]| COMMANDS.iter().any(|c| c.path == path);
     let with_verb: Vec<&str> = words.iter().copied().chain([verb]).collect();
     // `show-x` is GET of `x`.
@@ -62,7 +70,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
         }
         None => return Err(Refusal::no_api()),
     };
-    let answer = weir_ontap::call(&path, arguments(a)?, a.cluster);
+    let answer = weir_ontap::call(&path, arguments(a)?, lenient, a.cluster);
     let answer = match answer {
         // No record is no failure for a program that queries.
         Err(failure) if failure.reason == Reason::NotFound && verb == "show" => {
@@ -71,28 +79,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
         other => other.map_err(Refusal::of)?,
     };
     Ok(match answer {
-        Answer::Records(records) => {
-            let fields = records
-                .iter()
-                .flat_map(|record| &record.fields)
-                .filter(|(_, value)| *value != Scalar::None);
-            let names: BTreeSet<&str> = fields.map(|(name, _)| *name).collect();
-            if names.is_empty() {
-                return Ok(Reply::ok(json!({"num_records": 0, "records": []})));
-            }
-            let names: Vec<String> = names.into_iter().map(field_name).collect();
-            let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            let listing = Listing::of_page(&a.call.query, &known)?;
-            let values = |record: &&Record, wanted: &str| {
-                let fields = record.fields.iter();
-                let found = fields.filter(|(name, _)| field_name(name) == wanted);
-                found
-                    .flat_map(|(_, value)| texts(&json_of(value), ""))
-                    .collect()
-            };
-            let page = listing.choose(records.iter(), values, |record| record.place.clone());
-            listing.page(&a.here(), &[], page.map(|chosen| record(&chosen.fields)))
-        }
+        Answer::Records(records) => listed(a, &records)?,
         Answer::Text(text) => {
             let mut body = json!({"cli_output": text});
             let counted = text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
@@ -109,6 +96,30 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
             }
         }
     })
+}
+
+/// Returns the page of records that a query asks for.
+fn listed(a: &Asked<'_>, records: &[Record]) -> Answered<Reply> {
+    let fields = records
+        .iter()
+        .flat_map(|record| &record.fields)
+        .filter(|(_, value)| *value != Scalar::None);
+    let names: BTreeSet<&str> = fields.map(|(name, _)| *name).collect();
+    if names.is_empty() {
+        return Ok(Reply::ok(json!({"num_records": 0, "records": []})));
+    }
+    let names: Vec<String> = names.into_iter().map(field_name).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let listing = Listing::of_page(&a.call.query, &known)?;
+    let values = |record: &&Record, wanted: &str| {
+        let fields = record.fields.iter();
+        let found = fields.filter(|(name, _)| field_name(name) == wanted);
+        found
+            .flat_map(|(_, value)| texts(&json_of(value), ""))
+            .collect()
+    };
+    let page = listing.choose(records.iter(), values, |record| record.place.clone());
+    Ok(listing.page(&a.here(), &[], page.map(|chosen| record(&chosen.fields))))
 }
 
 /// Returns a record: names with underscores; fields without a value are left out.

@@ -82,6 +82,8 @@ const KNOWN: &[&str] = &[
     "analytics.state",
     "analytics.supported",
     "anti_ransomware.state",
+    "anti_ransomware.attack_probability",
+    "anti_ransomware.dry_run_start_time",
     "autosize.mode",
     "autosize.maximum",
     "autosize.minimum",
@@ -96,6 +98,7 @@ const KNOWN: &[&str] = &[
     "clone.parent_svm.uuid",
     "clone.split_initiated",
     "clone.split_complete_percent",
+    "clone.split_estimate",
     "cloud_retrieval_policy",
     "constituents_per_aggregate",
     "efficiency.state",
@@ -116,6 +119,8 @@ const KNOWN: &[&str] = &[
     "files.used",
     "flexcache_endpoint_type",
     "granular_data",
+    "is_constituent",
+    "is_object_store",
     "is_svm_root",
     "max_dir_size",
     "movement.state",
@@ -131,6 +136,8 @@ const KNOWN: &[&str] = &[
     "snaplock.retention.maximum",
     "snaplock.retention.minimum",
     "snapmirror.is_protected",
+    "snapmirror.destinations.is_cloud",
+    "snapmirror.destinations.is_ontap",
     "tiering.policy",
     "tiering.min_cooling_days",
     "tiering.object_tags",
@@ -183,6 +190,20 @@ pub(super) fn permissions(mode: u32) -> Value {
     json!(format!("{mode:o}").parse::<u32>().unwrap_or(0))
 }
 
+fn efficiency(v: &Volume) -> Value {
+    json!({
+        "state": "disabled",
+        "op_state": "idle",
+        "compression": "none",
+        "dedupe": "none",
+        "compaction": "none",
+        "cross_volume_dedupe": "none",
+        "policy": {"name": "-"},
+        "storage_efficiency_mode": "default",
+        "volume_path": format!("/vol/{}", v.path.volume),
+    })
+}
+
 fn record(v: &Volume, protected: bool, snapshots: Option<&[Snapshot]>) -> Value {
     let d = &v.details;
     let (size, switch) = (size(v), |on| if on { "online" } else { "offline" });
@@ -230,24 +251,19 @@ fn record(v: &Volume, protected: bool, snapshots: Option<&[Snapshot]>) -> Value 
         "anti_ransomware": {"state": "disabled"},
         "autosize": {"mode": "off"},
         "cloud_retrieval_policy": "default",
-        "efficiency": {
-            "state": "disabled",
-            "op_state": "idle",
-            "compression": "none",
-            "dedupe": "none",
-            "compaction": "none",
-            "cross_volume_dedupe": "none",
-            "policy": {"name": "-"},
-            "storage_efficiency_mode": "default",
-            "volume_path": format!("/vol/{}", v.path.volume),
-        },
+        "efficiency": efficiency(v),
         "encryption": {"enabled": false, "state": "none"},
         "flexcache_endpoint_type": "none",
         "granular_data": false,
+        "is_constituent": false,
+        "is_object_store": false,
         "is_svm_root": false,
         "quota": {"state": "off", "enabled": false},
         "snaplock": {"type": "non_snaplock"},
-        "snapmirror": {"is_protected": protected},
+        "snapmirror": {
+            "is_protected": protected,
+            "destinations": {"is_cloud": false, "is_ontap": protected},
+        },
         "tiering": {"policy": "none"},
         "clone": {"is_flexclone": v.parent.is_some()},
     });

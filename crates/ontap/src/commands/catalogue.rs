@@ -49,6 +49,8 @@ const SHOW: &[Parameter] = &[
     may("status", "text"),
     may("healthy", "true|false"),
     may("relationship-id", "UUID"),
+    // Relationships of constituents too: there are none.
+    may("expand", "true|false"),
 ];
 
 const SNAPSHOT: &[Parameter] = &[
@@ -162,6 +164,15 @@ pub const COMMANDS: &[Command] = &[
         SHARE,
     ),
     command(&["cifs", "share", "show"], "Shares of SMB", SHARE_SHOW),
+    command(
+        &["cluster", "date", "show"],
+        "The node's clock",
+        &[
+            may("node", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(&["cluster", "identity", "show"], "Who this node is", &[]),
     command(
         &["cluster", "peer", "create"],
@@ -322,6 +333,18 @@ pub const COMMANDS: &[Command] = &[
         &["qos", "statistics", "volume", "performance", "show"],
         "Requests and bytes a second",
         MEASURED,
+    ),
+    command(
+        &["qos", "workload", "show"],
+        "Volumes and the maxima that hold them",
+        &[
+            may("workload", "text"),
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("policy-group", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
     ),
     command(
         &["snapmirror", "abort"],
@@ -531,6 +554,15 @@ pub const COMMANDS: &[Command] = &[
         ],
     ),
     command(
+        &["storage", "aggregate", "show-space"],
+        "What the volumes of storage pools hold",
+        &[
+            may("aggregate-name", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
         &["storage", "failover", "show"],
         "The pair that this node is one of",
         &[
@@ -550,6 +582,16 @@ pub const COMMANDS: &[Command] = &[
         &["storage", "failover", "giveback"],
         "Have the partner serve again",
         &[must("ofnode", "text")],
+    ),
+    command(
+        &["system", "node", "show"],
+        "The node",
+        &[
+            may("node", "text"),
+            may("health", "true|false"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
     ),
     command(&["version"], "What this is", &[]),
     command(
@@ -594,6 +636,16 @@ pub const COMMANDS: &[Command] = &[
         &["volume", "delete"],
         "Delete a volume",
         &[must("vserver", "text"), must("volume", "text")],
+    ),
+    command(
+        &["volume", "footprint", "show"],
+        "What volumes take of their pools",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
     ),
     command(
         &["volume", "modify"],

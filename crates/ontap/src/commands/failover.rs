@@ -40,6 +40,11 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             or_dash(f.cost.sent_per_written.map(|sent| format!("{sent:.3}")))
         }),
         Field::new("trouble", "Trouble", |f| or_dash(f.trouble.clone())),
+        Field::new("mode", "Configuration Mode", |_: &Failover| "ha".to_owned()).aside(),
+        Field::new("partner-state", "Partner State", |f: &Failover| {
+            or_dash(f.connected.then(|| "up".to_owned()))
+        })
+        .aside(),
     ];
     const COLUMNS: &[Column] = &[
         Column::new(&["", "Node"], 14),

@@ -53,13 +53,15 @@ pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure
 }
 
 /// Runs a command that a program gives in parts: its words, and names with values. What `show`
-/// finds comes as records.
+/// finds comes as records. `lenient`: fields, queries and arguments that the command does not have
+/// are passed over.
 ///
 /// # Errors
 /// The refusal; [`Reason::Unsupported`] where there is no such command.
 pub fn call(
     words: &[&str],
     arguments: Vec<(String, String)>,
+    lenient: bool,
     cluster: &dyn Cluster,
 ) -> Result<Answer, Failure> {
     let Some(command) = COMMANDS.iter().find(|c| c.path == words) else {
@@ -68,7 +70,7 @@ pub fn call(
             format!("\"{}\" is not a recognized command", words.join(" ")),
         ));
     };
-    let parsed = grammar::of(command, arguments).map_err(refused)?;
+    let parsed = grammar::of(command, arguments, lenient).map_err(refused)?;
     Ok(match dispatch(&parsed, cluster)? {
         Answer::Text(text) => Answer::Text(warnings(cluster) + &text),
         records @ Answer::Records(_) => records,
@@ -103,7 +105,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["snapmirror", "policy", verb] => policy::run(verb, parsed, cluster),
         ["snapmirror", verb] => verbs::act(verb, parsed, cluster),
         ["snapshot", verb] | ["volume", "snapshot", verb] => snapshot::run(verb, parsed, cluster),
-        ["volume", "show"] => volume::show(parsed, cluster),
+        ["volume", "show"] | ["volume", "footprint", "show"] => volume::show(parsed, cluster),
         ["volume", "create"] => volume::create(parsed, cluster),
         ["volume", "delete"] => volume::delete(parsed, cluster),
         ["volume", "snapshot", "policy", verb] => storage::snapshot_policy(verb, parsed, cluster),
@@ -124,7 +126,11 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             cifs::run(what, verb, parsed, cluster)
         }
         ["vserver", "show"] => storage::vservers(parsed, cluster),
+        ["storage", "aggregate", "show-space"] => storage::aggregate_space(parsed, cluster),
         ["cluster", "show"] => storage::cluster_show(parsed, cluster),
+        ["cluster", "date", "show"] => node::date(parsed, cluster),
+        ["system", "node", "show"] => node::nodes(parsed, cluster),
+        ["qos", "workload", "show"] => storage::workloads(parsed, cluster),
         ["job", "show"] => storage::jobs(parsed, cluster),
         ["event", "log", "show"] => storage::events(parsed, cluster),
         ["volume", "clone", "create"] => volume::clone(parsed, cluster),
@@ -133,7 +139,10 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["job", "schedule", "cron", "create"] => node::cron(parsed, cluster),
         ["job", "schedule", "interval", "create"] => node::interval(parsed, cluster),
         ["job", "schedule", "delete"] => node::delete_schedule(parsed, cluster),
-        ["cluster", "identity", "show"] => Ok(node::identity(cluster)),
+        ["cluster", "identity", "show"] => {
+            parsed.without_queries().map_err(refused)?;
+            Ok(node::identity(cluster))
+        }
         ["cluster", "peer", "show"] => node::peers(parsed, cluster),
         ["cluster", "peer", "create"] => node::create_peer(parsed, cluster),
         ["cluster", "peer", "delete"] => node::delete_peer(parsed, cluster),

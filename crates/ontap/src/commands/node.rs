@@ -2,7 +2,7 @@
 
 use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer, Field, Instant, or_dash};
 use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
@@ -205,6 +205,55 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     let change = Verb::PeerDelete(name.to_owned());
     cluster.change(change.into()).map_err(failed)?;
     Ok("1 entry was deleted.\n".to_owned().into())
+}
+
+/// Runs `system node show`: there is one.
+pub fn nodes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<String>] = &[
+        Field::key("node", "Node", String::clone),
+        Field::new("health", "Health", |_| "true".to_owned()),
+        Field::new("eligibility", "Eligibility", |_| "true".to_owned()),
+        Field::new("vendor", "Vendor", |_| "Weir".to_owned()),
+        Field::new("model", "Model", |_| "Weir".to_owned()),
+        Field::new("uuid", "Node UUID", |node: &String| {
+            value::identity("node", node)
+        }),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Node"], 21),
+        Column::new(&["Health"], 7),
+        Column::new(&["Eligibility"], 12),
+        Column::new(&["Model"], 10),
+    ];
+    show::print(FIELDS, parsed, vec![cluster.name()], &["node"], |all| {
+        let words = ["true", "true", "Weir"].map(str::to_owned);
+        let row = |node: &String| [&[node.clone()][..], &words].concat();
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+/// Runs `cluster date show`: the node's clock.
+pub fn date(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<(String, i64)>] = &[
+        Field::key("node", "Node", |(node, _)| node.clone()),
+        Field::new("date", "Date", |(_, now): &(String, i64)| {
+            value::event_time(*now)
+        })
+        .instant(|(_, now)| Some(Instant::At(*now))),
+        Field::new("timezone", "Time zone", |_| "Etc/UTC".to_owned()),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Node"], 21),
+        Column::new(&["Date"], 19),
+        Column::new(&["Time zone"], 9),
+    ];
+    let all = vec![(cluster.name(), cluster.now())];
+    show::print(FIELDS, parsed, all, &["node"], |all| {
+        let row = |(node, now): &(String, i64)| {
+            vec![node.clone(), value::event_time(*now), "Etc/UTC".to_owned()]
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 /// Runs `cluster identity show`: what a peer is created with.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_relations::model::{Path, PolicyKind, Relationship};
 
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer, Field, Instant, or_dash};
 use crate::cluster::{Cluster, Failure};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -14,6 +14,8 @@ use crate::value;
 struct Shown {
     relationship: Relationship,
     now: i64,
+    /// The node that has the destination.
+    node: String,
     kind: Option<PolicyKind>,
 }
 
@@ -137,7 +139,8 @@ const FIELDS: &[Field<Shown>] = &[
                     .map(|n| value::timestamp(n.taken)),
             )
         },
-    ),
+    )
+    .instant(|s| s.relationship.newest.as_ref().map(|n| Instant::At(n.taken))),
     field("exported-snapshot", "Exported Snapshot", |s| {
         or_dash(s.relationship.exported.as_ref().map(|n| n.name.clone()))
     }),
@@ -152,7 +155,13 @@ const FIELDS: &[Field<Shown>] = &[
                     .map(|n| value::timestamp(n.taken)),
             )
         },
-    ),
+    )
+    .instant(|s| {
+        s.relationship
+            .exported
+            .as_ref()
+            .map(|n| Instant::At(n.taken))
+    }),
     field("healthy", "Healthy", |s| s.relationship.healthy.to_string()),
     field("unhealthy-reason", "Unhealthy Reason", |s| {
         or_dash(s.relationship.unhealthy_reason.clone())
@@ -215,6 +224,10 @@ const FIELDS: &[Field<Shown>] = &[
     ),
     field("last-transfer-duration", "Last Transfer Duration", |s| {
         last(s, |l| value::duration(l.duration_ms.div_ceil(1000)))
+    })
+    .instant(|s| {
+        let last = s.relationship.last.as_ref();
+        last.map(|l| Instant::For(l.duration_ms.div_ceil(1000)))
     }),
     field(
         "last-transfer-setup-time",
@@ -241,14 +254,28 @@ const FIELDS: &[Field<Shown>] = &[
         "last-transfer-end-timestamp",
         "Last Transfer End Timestamp",
         |s| last(s, |l| value::timestamp(l.end)),
-    ),
-    field("progress-last-updated", "Progress Last Updated", updated),
+    )
+    .instant(|s| s.relationship.last.as_ref().map(|l| Instant::At(l.end))),
+    field("progress-last-updated", "Progress Last Updated", updated).instant(|s| {
+        let transfer = s.relationship.transfer.as_ref();
+        transfer.map(|t| Instant::At(t.updated))
+    }),
     field("relationship-capability", "Relationship Capability", |_| {
         "8.2 and above".to_owned()
     }),
     field("lag-time", "Lag Time", |s| {
         or_dash(s.relationship.lag(s.now).map(value::duration))
-    }),
+    })
+    .instant(|s| s.relationship.lag(s.now).map(Instant::For)),
+    field("destination-volume-node", "Destination Volume Node", |s| {
+        s.node.clone()
+    })
+    .aside(),
+    field("relationship-type", "Relationship Type", |_| {
+        "extended-data-protection".to_owned()
+    })
+    .words()
+    .aside(),
 ];
 
 fn cluster(path: &Path) -> String {
@@ -315,6 +342,7 @@ const SUMMARY: &[Column] = &[
 
 fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown> {
     let now = cluster.now();
+    let node = cluster.name();
     let policies = cluster.policies();
     relationships
         .into_iter()
@@ -324,6 +352,7 @@ fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown
                 .find(|p| p.name == relationship.policy)
                 .map(|p| p.kind),
             now,
+            node: node.clone(),
             relationship,
         })
         .collect()

@@ -2,7 +2,7 @@
 
 use weir_relations::model::Path;
 
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer, Field, Instant, or_dash};
 use super::{argument, failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Snapshot};
 use crate::grammar::Parsed;
@@ -13,9 +13,10 @@ const FIELDS: &[Field<Snapshot>] = &[
     Field::key("vserver", "Vserver", |s| s.path.vserver.clone()),
     Field::key("volume", "Volume", |s| s.path.volume.clone()),
     Field::key("snapshot", "Snapshot", |s| s.name.clone()),
-    Field::new("create-time", "Creation Time", |s| {
+    Field::new("create-time", "Creation Time", |s: &Snapshot| {
         value::long_timestamp(s.created)
-    }),
+    })
+    .instant(|s| Some(Instant::At(s.created))),
     Field::new("size", "Snapshot Size", |s: &Snapshot| value::size(s.size)).exact(|s| Some(s.size)),
     Field::new("snapmirror-label", "SnapMirror Label", |s| {
         or_dash(s.label.clone())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::show::{self, Answer, Field};
 use super::storage::right;
-use super::{invalid, not_among};
+use super::{invalid, not_among, refused};
 use crate::cluster::{Cluster, Failure, Performance, Rate};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -201,6 +201,7 @@ type Counter = (&'static str, fn(&Performance) -> String);
 
 /// Runs `statistics show -object volume`: all counters of each volume, one below the other.
 pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    parsed.without_queries().map_err(refused)?;
     if let Some(object) = parsed.get("object").filter(|object| *object != "volume") {
         return Err(invalid(object, "object", "volume"));
     }

@@ -17,10 +17,15 @@ pub(super) fn right(text: &str, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// Returns a part of a whole in percent; 0% of nothing.
-fn percent(used: u64, of: u64) -> String {
+/// Returns a part of a whole in percent; 0 of nothing.
+pub(super) fn part(used: u64, of: u64) -> u64 {
     let percent = (u128::from(used) * 100).checked_div(u128::from(of));
-    format!("{}%", percent.unwrap_or(0))
+    u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// Returns a part of a whole in percent, with its sign.
+pub(super) fn percent(used: u64, of: u64) -> String {
+    format!("{}%", part(used, of))
 }
 
 /// Runs `cluster show`: there is one node.
@@ -42,36 +47,60 @@ pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fa
     })
 }
 
+/// Fields of a machine.
+const SVM_FIELDS: &[Field<Svm>] = &[
+    Field::key("vserver", "Vserver", |s| s.name.clone()),
+    Field::new("type", "Vserver Type", |_| "data".to_owned()),
+    Field::new("subtype", "Vserver Subtype", |_| "default".to_owned()),
+    Field::new("aggr-list", "List of Aggregates Assigned", |s| {
+        match s.aggregates.is_empty() {
+            true => "-".to_owned(),
+            false => s.aggregates.join(", "),
+        }
+    }),
+    Field::new("admin-state", "Vserver Admin State", |_| {
+        "running".to_owned()
+    }),
+    Field::new("operational-state", "Vserver Operational State", |_| {
+        "running".to_owned()
+    }),
+    Field::new("allowed-protocols", "Allowed Protocols", |_| {
+        "nfs, cifs".to_owned()
+    }),
+    Field::new("language", "Default Volume Language Code", |_| {
+        "C.UTF-8".to_owned()
+    }),
+    Field::new("snapshot-policy", "Snapshot Policy", |_| "none".to_owned()),
+    Field::new("ipspace", "IPspace Name", |_| "Default".to_owned()),
+    Field::new("comment", "Comment", |s| {
+        or_dash(Some(s.comment.clone()).filter(|c| !c.is_empty()))
+    }),
+    Field::new("uuid", "Vserver UUID", |s: &Svm| {
+        value::identity("svm", &s.name)
+    })
+    .aside(),
+    Field::new(
+        "anti-ransomware-default-volume-state",
+        "Default Anti-ransomware State of New Volumes",
+        |_: &Svm| "disabled".to_owned(),
+    )
+    .aside(),
+    Field::new(
+        "is-space-enforcement-logical",
+        "Enable Logical Space Enforcement",
+        |_: &Svm| "false".to_owned(),
+    )
+    .aside(),
+    Field::new(
+        "is-space-reporting-logical",
+        "Enable Logical Space Reporting",
+        |_: &Svm| "false".to_owned(),
+    )
+    .aside(),
+];
+
 /// Runs `vserver show`: the projects.
 pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Svm>] = &[
-        Field::key("vserver", "Vserver", |s| s.name.clone()),
-        Field::new("type", "Vserver Type", |_| "data".to_owned()),
-        Field::new("subtype", "Vserver Subtype", |_| "default".to_owned()),
-        Field::new("aggr-list", "List of Aggregates Assigned", |s| {
-            match s.aggregates.is_empty() {
-                true => "-".to_owned(),
-                false => s.aggregates.join(", "),
-            }
-        }),
-        Field::new("admin-state", "Vserver Admin State", |_| {
-            "running".to_owned()
-        }),
-        Field::new("operational-state", "Vserver Operational State", |_| {
-            "running".to_owned()
-        }),
-        Field::new("allowed-protocols", "Allowed Protocols", |_| {
-            "nfs, cifs".to_owned()
-        }),
-        Field::new("language", "Default Volume Language Code", |_| {
-            "C.UTF-8".to_owned()
-        }),
-        Field::new("snapshot-policy", "Snapshot Policy", |_| "none".to_owned()),
-        Field::new("ipspace", "IPspace Name", |_| "Default".to_owned()),
-        Field::new("comment", "Comment", |s| {
-            or_dash(Some(s.comment.clone()).filter(|c| !c.is_empty()))
-        }),
-    ];
     const COLUMNS: &[Column] = &[
         Column::new(&["", "Vserver"], 11),
         Column::new(&["", "Type"], 7),
@@ -81,7 +110,7 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
         Column::new(&["Root", "Volume"], 10),
         Column::new(&["", "Aggregate"], 10),
     ];
-    show::print(FIELDS, parsed, cluster.svms(), &["vserver"], |all| {
+    show::print(SVM_FIELDS, parsed, cluster.svms(), &["vserver"], |all| {
         let row = |s: &Svm| {
             let first = s.aggregates.first().cloned();
             let words = ["data", "default", "running", "running", "-"];
@@ -109,6 +138,76 @@ impl Pool {
         let left = self.aggregate.size.saturating_sub(self.aggregate.used);
         self.physical.bound(left)
     }
+
+    /// Returns its identity in ONTAP's REST.
+    fn uuid(&self) -> String {
+        let of = &self.aggregate;
+        value::identity(
+            "aggregate",
+            &format!("{}/{}/{}", of.svm, of.location, of.name),
+        )
+    }
+}
+
+fn pools(cluster: &dyn Cluster) -> Vec<Pool> {
+    let node = cluster.name();
+    let physical = cluster.physical();
+    let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
+        aggregate,
+        node: node.clone(),
+        physical,
+    });
+    all.collect()
+}
+
+/// Creates a field that says how much of a pool is in an object store, which none is.
+const fn nothing(name: &'static str) -> Field<Pool> {
+    Field::new(name, "In Object Stores", |_| "-".to_owned()).aside()
+}
+
+/// Runs `storage aggregate show-space`: what the volumes of each pool hold. There is one tier.
+pub fn aggregate_space(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Pool>] = &[
+        Field::key("aggregate-name", "Aggregate Name", |p| {
+            p.aggregate.name.clone()
+        }),
+        Field::new("tier-name", "Tier Name", |_| String::new()),
+        Field::counted("bin-num", "Tier Number", |_| 0),
+        nothing("object-store-logical-used"),
+        nothing("object-store-physical-used"),
+        Field::sized("volume-footprints", "Volume Footprints", |p: &Pool| {
+            p.aggregate.used
+        }),
+        Field::new(
+            "volume-footprints-percent",
+            "Volume Footprints Percent",
+            |p: &Pool| percent(p.aggregate.used, p.aggregate.size),
+        )
+        .exact(|p| Some(part(p.aggregate.used, p.aggregate.size))),
+        Field::sized(
+            "used-including-snapshot-reserve",
+            "Total Used",
+            |p: &Pool| p.aggregate.used,
+        ),
+        Field::sized("physical-used", "Total Physical Used", |p: &Pool| {
+            p.aggregate.used
+        }),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Aggregate"], 20),
+        Column::new(&["Volume Footprints"], 17),
+        Column::new(&["Used%"], 5),
+    ];
+    show::print(FIELDS, parsed, pools(cluster), &["aggregate-name"], |all| {
+        let row = |p: &Pool| {
+            vec![
+                p.aggregate.name.clone(),
+                right(&value::size(p.aggregate.used), 17),
+                right(&percent(p.aggregate.used, p.aggregate.size), 5),
+            ]
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 /// Runs `storage aggregate show`: the storage pools.
@@ -127,9 +226,10 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
             value::size(p.available())
         })
         .exact(|p| Some(p.available())),
-        Field::new("percent-used", "Used Percentage", |p| {
+        Field::new("percent-used", "Used Percentage", |p: &Pool| {
             percent(p.aggregate.used, p.aggregate.size)
-        }),
+        })
+        .exact(|p| Some(part(p.aggregate.used, p.aggregate.size))),
         Field::new("state", "State", |_| "online".to_owned()),
         Field::new("volcount", "Number Of Volumes", |p| {
             p.aggregate.volumes.to_string()
@@ -151,6 +251,8 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
             |p: &Pool| value::size(p.physical.free),
         )
         .exact(|p| Some(p.physical.free)),
+        Field::new("uuid", "Aggregate UUID", |p: &Pool| p.uuid()).aside(),
+        Field::new("root", "Is the Node's Own", |_: &Pool| "false".to_owned()).aside(),
     ];
     const COLUMNS: &[Column] = &[
         Column::new(&["Aggregate"], 9),
@@ -162,14 +264,9 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
         Column::new(&["Nodes"], 16),
         Column::new(&["RAID Status"], 12),
     ];
-    let node = cluster.name();
     let physical = cluster.physical();
-    let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
-        aggregate,
-        node: node.clone(),
-        physical,
-    });
-    show::print(FIELDS, parsed, all.collect(), &["aggregate"], |all| {
+    let node = cluster.name();
+    show::print(FIELDS, parsed, pools(cluster), &["aggregate"], |all| {
         let row = |p: &Pool| {
             let a = &p.aggregate;
             vec![
@@ -582,27 +679,33 @@ fn allowed(policy: &StoragePolicy) -> String {
     }
 }
 
+/// Fields of a maximum that volumes refer to.
+const GROUP_FIELDS: &[Field<Owned>] = &[
+    Field::key("policy-group", "Policy Group Name", |o| {
+        o.policy.key.name.clone()
+    }),
+    Field::new("vserver", "Vserver", |o| o.vserver.clone()),
+    Field::new("class", "Policy Group Class", |_| "user-defined".to_owned()).words(),
+    Field::new("uuid", "Policy Group UUID", |o: &Owned| {
+        value::identity("policy-by-name", &o.policy.id.to_string())
+    })
+    .aside(),
+    Field::new("num-workloads", "Number of Workloads", |o| {
+        o.policy.users.to_string()
+    }),
+    Field::new("throughput-policy", "Throughput Policy", |o| {
+        allowed(&o.policy)
+    }),
+    Field::new("max-throughput", "Maximum Throughput", |o| {
+        allowed(&o.policy).trim_start_matches("0-").to_owned()
+    }),
+    Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
+    Field::new("is-shared", "Is Policy Shared", |_| "false".to_owned()),
+];
+
 /// Runs `qos policy-group`.
 pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Qos;
-    const FIELDS: &[Field<Owned>] = &[
-        Field::key("policy-group", "Policy Group Name", |o| {
-            o.policy.key.name.clone()
-        }),
-        Field::new("vserver", "Vserver", |o| o.vserver.clone()),
-        Field::new("class", "Policy Group Class", |_| "user-defined".to_owned()),
-        Field::new("num-workloads", "Number of Workloads", |o| {
-            o.policy.users.to_string()
-        }),
-        Field::new("throughput-policy", "Throughput Policy", |o| {
-            allowed(&o.policy)
-        }),
-        Field::new("max-throughput", "Maximum Throughput", |o| {
-            allowed(&o.policy).trim_start_matches("0-").to_owned()
-        }),
-        Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
-        Field::new("is-shared", "Is Policy Shared", |_| "false".to_owned()),
-    ];
     const COLUMNS: &[Column] = &[
         Column::new(&["Name"], 16),
         Column::new(&["Vserver"], 11),
@@ -624,7 +727,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
     };
     match verb {
         "show" => show::print(
-            FIELDS,
+            GROUP_FIELDS,
             parsed,
             owned(cluster, KIND),
             &["policy-group"],
@@ -674,6 +777,69 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
         }
         _ => Err(refused(format!("\"{verb}\" is not a recognized command"))),
     }
+}
+
+/// A volume as what limits hold back, with its policy if it has one.
+struct Workload {
+    volume: Volume,
+    policy: Option<StoragePolicy>,
+}
+
+impl Workload {
+    /// Returns the limits, as they are written: `100MB/s`. `INF` is none.
+    fn maximum(&self) -> String {
+        let allowed = self.policy.as_ref().map(allowed);
+        allowed.map_or("INF".to_owned(), |text| {
+            text.trim_start_matches("0-").to_owned()
+        })
+    }
+}
+
+/// Runs `qos workload show`: the volumes, and the policy groups that hold them.
+pub fn workloads(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Workload>] = &[
+        Field::key("workload", "Workload Name", |w| {
+            w.volume.path.volume.clone()
+        }),
+        Field::key("vserver", "Vserver", |w| w.volume.path.vserver.clone()),
+        Field::new("volume", "Volume", |w| w.volume.path.volume.clone()),
+        Field::new("policy-group", "Policy Group Name", |w| {
+            or_dash(w.volume.details.qos_policy.clone())
+        }),
+        Field::new("class", "Workload Class", |_| "user-defined".to_owned()).words(),
+        Field::new("is-adaptive", "Is Adaptive", |_| "false".to_owned()),
+        Field::new("max-throughput", "Maximum Throughput", Workload::maximum),
+        Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
+        Field::new("uuid", "Workload UUID", |w| w.volume.uuid.clone()),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Workload"], 19),
+        Column::new(&["Vserver"], 11),
+        Column::new(&["Policy Group"], 16),
+        Column::new(&["Maximum"], 16),
+    ];
+    let policies = cluster.storage_policies(NamedKind::Qos);
+    let all = cluster.volumes().into_iter().map(|volume| Workload {
+        policy: policies
+            .iter()
+            .find(|p| {
+                let name = volume.details.qos_policy.as_deref();
+                name == Some(&*p.key.name) && p.key.svm == volume.path.vserver
+            })
+            .cloned(),
+        volume,
+    });
+    show::print(FIELDS, parsed, all.collect(), &["workload"], |all| {
+        let row = |w: &Workload| {
+            vec![
+                w.volume.path.volume.clone(),
+                w.volume.path.vserver.clone(),
+                or_dash(w.volume.details.qos_policy.clone()),
+                w.maximum(),
+            ]
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 /// Runs `job show`: operations of the control plane.

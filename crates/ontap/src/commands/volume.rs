@@ -2,7 +2,8 @@
 
 use weir_relations::model::Path;
 
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer, Field, Instant, or_dash};
+use super::storage::part;
 use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Change, Cluster, Failure, Volume};
 use crate::grammar::Parsed;
@@ -10,21 +11,21 @@ use crate::storage::Settings;
 use crate::table::{self, Column};
 use crate::value;
 
-const VOLUMES: &[Field<Volume>] = &[
+const VOLUMES: &[Field<Row>] = &[
     Field::key("vserver", "Vserver Name", |v| v.path.vserver.clone()),
     Field::key("volume", "Volume Name", |v| v.path.volume.clone()),
-    Field::new("size", "Volume Size", |v: &Volume| {
+    Field::new("size", "Volume Size", |v: &Row| {
         or_dash(v.size.map(value::tidy_size))
     })
-    .exact(|v| v.size),
-    Field::new("used", "Used Size", |v: &Volume| value::size(v.used)).exact(|v| Some(v.used)),
-    Field::new("available", "Available Size", |v| {
+    .exact(|v| Some(v.capacity())),
+    Field::new("used", "Used Size", |v: &Row| value::size(v.used)).exact(|v| Some(v.used)),
+    Field::new("available", "Available Size", |v: &Row| {
         or_dash(v.size.map(|size| value::size(v.available(size))))
-    }),
-    Field::new("percent-used", "Volume Percent Used", |v: &Volume| {
-        percent(v)
-    }),
-    Field::new("state", "Volume State", |v: &Volume| state(v).to_owned()),
+    })
+    .exact(|v| Some(v.available(v.capacity()))),
+    Field::new("percent-used", "Volume Percent Used", |v: &Row| percent(v))
+        .exact(|v| Some(part(v.used, v.capacity()))),
+    Field::new("state", "Volume State", |v: &Row| state(v).to_owned()),
     Field::new("type", "Volume Type", |v| kind(v).to_owned()),
     Field::new("aggregate", "Aggregate Name", |v| v.pool.clone()),
     Field::new("junction-path", "Junction Path", |v| {
@@ -33,7 +34,7 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::new("policy", "Export Policy", |v| {
         v.details.export_policy.clone()
     }),
-    Field::new("unix-permissions", "UNIX Permissions", |v: &Volume| {
+    Field::new("unix-permissions", "UNIX Permissions", |v: &Row| {
         signs(v.details.permissions)
     }),
     Field::new("security-style", "Security Style", |v| {
@@ -45,8 +46,9 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::new(
         "percent-snapshot-space",
         "Space Reserved for Snapshot Copies",
-        |v| format!("{}%", v.details.snapshot_reserve),
-    ),
+        |v: &Row| format!("{}%", v.details.snapshot_reserve),
+    )
+    .exact(|v| Some(v.details.snapshot_reserve.into())),
     Field::new("snapdir-access", "Snapshot Directory Access Enabled", |v| {
         v.details.snapshot_directory.to_string()
     }),
@@ -65,11 +67,159 @@ const VOLUMES: &[Field<Volume>] = &[
     Field::new("clone-parent-snapshot", "Clone Parent Snapshot", |v| {
         or_dash(v.parent.as_ref().map(|(_, snapshot)| snapshot.clone()))
     }),
-    Field::new("create-time", "Creation Time", |v| {
+    Field::new("create-time", "Creation Time", |v: &Row| {
         value::long_timestamp(v.created)
-    }),
+    })
+    .instant(|v| Some(Instant::At(v.created))),
     Field::new("instance-uuid", "Volume Instance UUID", |v| v.uuid.clone()),
+    // The rest is what monitors ask for.
+    Field::new("aggr-list", "List of Aggregates", |v: &Row| v.pool.clone()).aside(),
+    Field::new("nodes", "List of Nodes", |v: &Row| v.node.clone()).aside(),
+    Field::new("volume-style-extended", "Extended Volume Style", |_| {
+        "flexvol".to_owned()
+    })
+    .aside(),
+    Field::new("clone-parent-vserver", "Clone Parent Vserver", |v: &Row| {
+        or_dash(v.parent.as_ref().map(|(path, _)| path.vserver.clone()))
+    })
+    .aside(),
+    Field::new("clone-volume", "Is a FlexClone", |v: &Row| {
+        v.parent.is_some().to_string()
+    })
+    .aside(),
+    never("is-constituent", "Is a Constituent of a FlexGroup"),
+    never("is-encrypted", "Is Volume Encrypted"),
+    never("is-sis-volume", "Is Sis Volume"),
+    never("is-space-enforcement-logical", "Logical Space Enforcement"),
+    never("is-space-reporting-logical", "Logical Space Reporting"),
+    never("vsroot", "Is the Root of its Vserver"),
+    Field::new("autosize-mode", "Autosize Mode", |_| "off".to_owned()).aside(),
+    Field::new("snaplock-type", "SnapLock Type", |_| {
+        "non-snaplock".to_owned()
+    })
+    .words()
+    .aside(),
+    Field::new("tiering-policy", "Tiering Policy", |_| "none".to_owned()).aside(),
+    bytes("filesystem-size", "Filesystem Size", |v| v.capacity()),
+    bytes("total", "Total Size without Reserve", |v| {
+        v.capacity().saturating_sub(v.reserve())
+    }),
+    bytes("total-footprint", "Total Footprint", |v| v.used),
+    bytes("volume-blocks-footprint", "Volume Data Footprint", |v| {
+        v.used
+    }),
+    bytes(
+        "volume-blocks-footprint-bin0",
+        "Data in the First Tier",
+        |v| v.used,
+    ),
+    bytes("volume-guarantee-footprint", "Volume Guarantee", |_| 0),
+    bytes("logical-used", "Logical Used Size", |v| v.used),
+    bytes("virtual-used", "Total Physical Used Size", |v| v.used),
+    count("logical-used-percent", "Logical Used Percent", |v| {
+        part(v.used, v.capacity())
+    }),
+    count("virtual-used-percent", "Physical Used Percent", |v| {
+        part(v.used, v.capacity())
+    }),
+    bytes("compression-space-saved", "Saved by Compression", |_| 0),
+    bytes("dedupe-space-saved", "Saved by Deduplication", |_| 0),
+    bytes("sis-space-saved", "Saved by Storage Efficiency", |_| 0),
+    count(
+        "compression-space-saved-percent",
+        "Saved by Compression",
+        |_| 0,
+    ),
+    count(
+        "dedupe-space-saved-percent",
+        "Saved by Deduplication",
+        |_| 0,
+    ),
+    count(
+        "sis-space-saved-percent",
+        "Saved by Storage Efficiency",
+        |_| 0,
+    ),
+    count("snapshot-count", "Number of Snapshots", |v| v.snapshots),
+    bytes("size-used-by-snapshots", "Used by Snapshots", |v| v.held),
+    bytes("snapshot-reserve-size", "Snapshot Reserve", Row::reserve),
+    bytes("snapshot-reserve-available", "Snapshot Reserve Left", |v| {
+        v.reserve().saturating_sub(v.held)
+    }),
+    bytes("size-available-for-snapshots", "Left for Snapshots", |v| {
+        v.available(v.capacity())
+    }),
+    count("snapshot-space-used", "Snapshot Reserve Used", |v| {
+        part(v.held, v.reserve())
+    }),
 ];
+
+/// Creates a field of something that no volume here is.
+const fn never(name: &'static str, label: &'static str) -> Field<Row> {
+    Field::new(name, label, |_| "false".to_owned()).aside()
+}
+
+/// Creates a field with a number of bytes.
+const fn bytes(name: &'static str, label: &'static str, value: fn(&Row) -> u64) -> Field<Row> {
+    Field::sized(name, label, value).aside()
+}
+
+/// Creates a field with a number.
+const fn count(name: &'static str, label: &'static str, value: fn(&Row) -> u64) -> Field<Row> {
+    Field::counted(name, label, value).aside()
+}
+
+/// A volume with what its record takes besides.
+struct Row {
+    volume: Volume,
+    /// The node that has it.
+    node: String,
+    /// Number of its snapshots, and bytes that only they hold; 0 unless a field asks for them.
+    snapshots: u64,
+    held: u64,
+}
+
+impl std::ops::Deref for Row {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.volume
+    }
+}
+
+impl Row {
+    /// Returns the bytes that the volume may hold.
+    fn capacity(&self) -> u64 {
+        self.size.unwrap_or(self.details.provisioned)
+    }
+
+    /// Returns the bytes of the capacity that are kept for snapshots.
+    fn reserve(&self) -> u64 {
+        let percent = u128::from(self.details.snapshot_reserve);
+        (u128::from(self.capacity()) * percent / 100) as u64
+    }
+}
+
+/// Returns the volumes. Snapshots are counted only if a field or a query asks for them.
+fn rows(parsed: &Parsed, cluster: &dyn Cluster) -> Vec<Row> {
+    let asks = |text: &str| text.contains("snapshot") || text.contains('*');
+    let counted =
+        parsed.get("fields").is_some_and(asks) || parsed.queries.iter().any(|(name, _)| asks(name));
+    let node = cluster.name();
+    let row = |volume: Volume| {
+        let snapshots = match counted {
+            true => cluster.snapshots(Some(&volume.path)),
+            false => Vec::new(),
+        };
+        Row {
+            node: node.clone(),
+            snapshots: snapshots.len() as u64,
+            held: snapshots.iter().map(|s| s.size).sum(),
+            volume,
+        }
+    };
+    cluster.volumes().into_iter().map(row).collect()
+}
 
 fn state(volume: &Volume) -> &'static str {
     match volume.details.online {
@@ -80,8 +230,7 @@ fn state(volume: &Volume) -> &'static str {
 
 fn percent(volume: &Volume) -> String {
     let size = volume.size.unwrap_or(volume.details.provisioned);
-    let percent = (u128::from(volume.used) * 100).checked_div(u128::from(size));
-    format!("{}%", percent.unwrap_or(0))
+    format!("{}%", part(volume.used, size))
 }
 
 /// Returns permission bits as ONTAP shows them: `---rwxr-xr-x`.
@@ -317,7 +466,7 @@ fn successful(what: &str, path: &Path) -> Answer {
     .into()
 }
 
-/// Runs `volume show`, with queries and `-fields`.
+/// Runs `volume show` and `volume footprint show`, with queries and `-fields`.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::new(&["Vserver"], 9),
@@ -332,11 +481,11 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     show::print(
         VOLUMES,
         parsed,
-        cluster.volumes(),
+        rows(parsed, cluster),
         &["vserver", "volume"],
         |all| {
-            let row = |v: &Volume| {
-                let size = v.size.unwrap_or(v.details.provisioned);
+            let row = |v: &Row| {
+                let size = v.capacity();
                 vec![
                     v.path.vserver.clone(),
                     v.path.volume.clone(),
