@@ -16,8 +16,12 @@ READ = 'operation=~"READ|READ_PLUS"'
 WRITE = 'operation="WRITE"'
 
 
-def latency(quantile, by, where):
-    return f"histogram_quantile({quantile}, sum by (le{by}) (rate({OPERATIONS}_bucket{{{where}}}[$__rate_interval])))"
+def quantile(share, family, by, where):
+    return f"histogram_quantile({share}, sum by (le{by}) (rate({family}_bucket{{{where}}}[$__rate_interval])))"
+
+
+def latency(share, by, where):
+    return quantile(share, OPERATIONS, by, where)
 
 
 def rate(family, by, where):
@@ -105,6 +109,13 @@ DASHBOARDS = {
              f"sum by (instance) (rate(weir_cache_lookups_total{{{SELECT}}}[$__rate_interval]))", "{{instance}}")]),
         ("Time that requests waited a second, by what for", "s", [
             (rate("weir_operation_wait_seconds_total", "wait", SELECT), "{{wait}}")]),
+        ("A write of the intent log", "s", [
+            (quantile(0.5, "weir_log_write_seconds", "", SELECT), "p50"),
+            (quantile(0.99, "weir_log_write_seconds", "", SELECT), "p99")]),
+        ("Operations of the device: 99 of 100 take less", "s", [
+            (quantile(0.99, "weir_device_operation_seconds", ",operation", SELECT), "{{operation}}")]),
+        ("Operations of the device", "ops", [
+            (rate("weir_device_operation_seconds_count", "operation", SELECT), "{{operation}}")]),
         ("Operations that fail", "ops", [
             (f"topk(20, {rate('weir_operation_errors_total', 'protocol, operation, status', SELECT)})",
              "{{protocol}} {{operation}}: {{status}}")]),

@@ -149,7 +149,15 @@ export interface Heat {
   /** Upper bounds of the rows; the last row has none. */
   upperSeconds: number[];
   operations: (number[] | null)[];
+  /** Where the time of an operation of the last minute went: a sentence, and one that says what follows. */
+  headline: string;
+  details: string;
+  /** Means of an operation of the last minute. */
+  recent: { seconds: number; operations: number; meanSeconds: number; waitSeconds: Record<Wait, number> };
 }
+
+/** What operations wait for: limits of a level, the intent log, the device, what other clients hold. */
+export type Wait = 'pool' | 'volume' | 'client' | 'log' | 'device' | 'claim';
 
 /** A change of a limit, and who made it. */
 export interface LimitChange {

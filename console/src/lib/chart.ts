@@ -14,12 +14,27 @@ const css = (name: string): string =>
 /** Returns a colour token with an opacity, as canvas takes it. */
 const faded = (hex: string, alpha: string): string => `${hex}${alpha}`;
 
-/** Returns times, use, limit and what waits above it, in MiB/s and MiB. */
-export function throughputData(past: History): Data {
+/** Returns the limit at each time, in MiB/s: that of the rows, and where a volume rested and has none, by its changes. */
+function limits(past: History, marks: LimitChange[], now: number): Values {
+  const read = past.figures.readBytesPerSecond ?? [];
+  const rows = past.figures.limitBytesPerSecond ?? [];
+  const out: Values = [];
+  let mark = marks.length - 1;
+  let limit = now;
+  for (let i = read.length - 1; i >= 0; i -= 1) {
+    const at = past.startEpochSeconds + i * past.stepSeconds;
+    for (; mark >= 0 && at < Date.parse(marks[mark]?.time ?? '') / 1000; mark -= 1) limit = marks[mark]?.fromBytesPerSecond ?? 0;
+    out[i] = read[i] === null ? null : (rows[i] || limit) / MIB || null;
+  }
+  return out;
+}
+
+/** Returns times, use, limit and what waits above it, in MiB/s and MiB. `now` is the limit in force, in bytes a second. */
+export function throughputData(past: History, marks: LimitChange[], now: number): Data {
   const f = past.figures;
   const read = f.readBytesPerSecond ?? [];
   const use = read.map((r, i) => (r === null ? null : (r + (f.writeBytesPerSecond?.[i] ?? 0)) / MIB));
-  const limit = read.map((_, i) => (f.limitBytesPerSecond?.[i] ?? 0) / MIB || null);
+  const limit = limits(past, marks, now);
   const waiting = use.map((u, i) => {
     const bytes = f.waitingBytes?.[i] ?? 0;
     return u === null || !bytes ? null : Math.max(u, limit[i] ?? 0) + bytes / MIB;
@@ -132,7 +147,8 @@ function drawMarks(u: uPlot, marks: LimitChange[], words: boolean): void {
 /** Says from what to what a limit was changed, and by whom. */
 export function marked(mark: LimitChange): string {
   const v = i18n.t.volume;
-  const [from, to] = [short(mark.fromBytesPerSecond / MIB), short(mark.toBytesPerSecond / MIB)];
+  const said = (bytes: number) => (bytes ? short(bytes / MIB) : i18n.t.noLimit);
+  const [from, to] = [said(mark.fromBytesPerSecond), said(mark.toBytesPerSecond)];
   return `${v.changed(from, to)} ${v.by(mark.actor)}`;
 }
 

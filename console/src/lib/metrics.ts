@@ -7,6 +7,7 @@ export const metric = {
   latency: 'weir_operation_seconds: quantiles of the last second',
   waiting: 'weir_throttle_queue_length, weir_throttle_queue_bytes',
   bound: 'weir_limit_bound_seconds_total, per second',
+  wait: 'weir_operation_wait_seconds_total, per operation of weir_operation_seconds',
   limit: 'weir_limit',
   used: 'weir_limit_used',
   client: 'weir_client_bytes_total, per second',

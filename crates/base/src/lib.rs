@@ -10,6 +10,7 @@ mod budget;
 mod clock;
 mod ids;
 mod invariant;
+pub mod latency;
 pub mod limits;
 pub mod network;
 mod placement;

@@ -4,8 +4,8 @@
 //! - [`backend`]: volumes, exports and limits, as the control plane asks for them; [`exports`]: the
 //!   default rules;
 //! - [`snapshot_files`]: files of snapshots for the API; [`tree`]: access to a volume's files;
-//! - [`metrics`], [`space_metrics`], [`counters`]: figures; [`health`]: problems of the server as a
-//!   whole;
+//! - [`metrics`], [`space_metrics`], [`device_metrics`], [`counters`]: figures; [`health`]:
+//!   problems of the server as a whole;
 //! - [`watch`], [`room`], [`fill`]: the files and the space of the host; [`data_folder`]: their
 //!   protection;
 //! - [`control_socket`], [`scrub`]: requests of commands to a running server;
@@ -15,6 +15,7 @@ pub mod backend;
 pub mod control_socket;
 pub mod counters;
 pub mod data_folder;
+pub mod device_metrics;
 pub mod exports;
 pub mod fill;
 pub mod health;

@@ -5,6 +5,8 @@
 //! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
 //! | `weir_operation_bytes_total` | the same | data moved |
 //! | `weir_operation_errors_total` | protocol, operation, status | operations that failed |
+//! | `weir_log_write_seconds` | | histogram, of [`crate::device_metrics`] |
+//! | `weir_device_operation_seconds` | operation | histogram, likewise |
 //! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
 //! | `weir_client_bytes_total` | client | data moved, likewise |
 //! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used in the last second, left |
@@ -46,14 +48,14 @@ pub use page::{Family, Pieces};
 use parking_lot::Mutex;
 pub use sampler::Sampler;
 use weir_api::live::{Live, Report};
+use weir_base::latency::Latencies;
 use weir_base::{Clock, VolumeId};
 use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
 use weir_vfs::stats::{
-    BUCKETS, Cause, FIRST_BUCKET, Failures, OTHER_STATUS, OTHERS, Stats, Tally, UNATTRIBUTED,
-    Waited,
+    BUCKETS, Cause, FIRST_BUCKET, Failures, OTHER_STATUS, OTHERS, Stats, UNATTRIBUTED, Waited,
 };
 use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
@@ -195,6 +197,7 @@ impl Metrics {
             totals: self.stats.totals(),
             clients: self.stats.client_totals(),
             pairs: self.stats.volume_clients(),
+            waits: self.stats.waits(),
         };
         let first = rates.reading == 1;
         let rows = look::rows(&mut rates.before, now, span);
@@ -309,7 +312,13 @@ impl Metrics {
             "From a call's arrival to its reply, of all operations of a client.",
         ));
         page.each(&clients, move |page, (client, tally)| {
-            histogram(page, family, &[("client", client)], tally, true);
+            histogram(
+                page,
+                family,
+                &[("client", client)],
+                &tally.latencies(),
+                true,
+            );
         });
         let family = "weir_client_bytes_total";
         page.family((family, "counter", "Data moved for a client."));
@@ -420,7 +429,7 @@ impl Scrape {
             scrape.named(*id, |pool, name| {
                 for (operation, tally) in scrape.metrics.stats.of_volume(*id) {
                     let labels = labels(pool, name, operation);
-                    histogram(page, family, &labels, &tally, *detailed);
+                    histogram(page, family, &labels, &tally.latencies(), *detailed);
                 }
             });
         });
@@ -763,22 +772,28 @@ fn labels<'a>(pool: &'a str, name: &'a str, operation: u8) -> [(&'static str, &'
     ]
 }
 
-fn histogram(page: &mut Page, family: &str, labels: &[(&str, &str)], tally: &Tally, buckets: bool) {
-    if buckets {
-        let name = format!("{family}_bucket");
-        let mut sum = 0;
-        for (at, count) in tally.buckets.iter().enumerate() {
-            sum += count;
-            let bound = match at {
-                last if last + 1 == BUCKETS => "+Inf".to_owned(),
-                at => seconds(FIRST_BUCKET << at).to_string(),
-            };
-            let with_bound = [labels, &[("le", &bound)]].concat();
-            page.sample(&name, &with_bound, sum);
-        }
+/// Adds a histogram; without `buckets`, only the bucket that has everything, which there must be.
+pub(crate) fn histogram(
+    page: &mut Page,
+    family: &str,
+    labels: &[(&str, &str)],
+    latencies: &Latencies,
+    buckets: bool,
+) {
+    let name = format!("{family}_bucket");
+    let mut sum = 0;
+    for (at, count) in latencies.buckets.iter().enumerate() {
+        sum += count;
+        let bound = match at {
+            last if last + 1 == BUCKETS => "+Inf".to_owned(),
+            _ if !buckets => continue,
+            at => seconds(FIRST_BUCKET << at).to_string(),
+        };
+        let with_bound = [labels, &[("le", &bound)]].concat();
+        page.sample(&name, &with_bound, sum);
     }
-    page.sample(&format!("{family}_sum"), labels, seconds(tally.nanos));
-    page.sample(&format!("{family}_count"), labels, tally.count);
+    page.sample(&format!("{family}_sum"), labels, seconds(latencies.nanos));
+    page.sample(&format!("{family}_count"), labels, latencies.count);
 }
 
 /// The limits that are set.

@@ -4,6 +4,7 @@ mod completion;
 mod file;
 mod host_space;
 mod mem;
+mod meter;
 mod op;
 mod paced;
 mod staging;
@@ -19,6 +20,7 @@ use weir_base::limits::engine::{CHECKPOINT_IN_FLIGHT, NODE_WRITE};
 pub use completion::{Completer, Io};
 pub use file::{FileDevice, FileOptions, HOST_MARGIN};
 pub use mem::MemDevice;
+pub use meter::{MEASURED, Meter};
 pub use paced::Pace;
 pub(crate) use paced::{PacedDevice, PacedDisk};
 
@@ -127,6 +129,11 @@ pub trait Device: Send + Sync {
 
     /// Returns the number of blocks that the host could still give to the device, if known.
     fn host_free(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the meter of the device's operations, if they are measured.
+    fn meter(&self) -> Option<&Meter> {
         None
     }
 

@@ -27,7 +27,7 @@ pub use aggregate::{Aggregate, Env, Location, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
 pub use checkpoint::{CpWriter, Run};
-pub use device::{Device, Discards, FileDevice, FileOptions, Io, MemDevice, Pace};
+pub use device::{Device, Discards, FileDevice, FileOptions, Io, MemDevice, Meter, Pace};
 pub use direct_write_batch::DirectWriteBatcher;
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool, Populator};

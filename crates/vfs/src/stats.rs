@@ -16,20 +16,18 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
+use weir_base::latency::{Latencies, bucket_of};
 use weir_base::limits::net::{
     MAX_COUNTED_CLIENTS, MAX_COUNTED_FAILURES, MAX_COUNTED_VOLUME_CLIENTS,
 };
 use weir_base::{VolumeId, invariant};
 
+pub use weir_base::latency::{BUCKETS, FIRST_BUCKET};
+
 /// Operations that are counted separately, of all protocols.
 pub const OPERATIONS: usize = 160;
 /// The first number of SMB's operations; those of NFS and its companions are below.
 pub const SMB: u8 = 128;
-/// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each
-/// further one up to twice as much as the one before, the last everything.
-pub const BUCKETS: usize = 22;
-/// Upper bound of the first bucket, in nanoseconds.
-pub const FIRST_BUCKET: u64 = 1 << 14;
 /// The address under which those beyond are counted.
 pub const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -107,12 +105,6 @@ impl Default for Tally {
     }
 }
 
-/// Returns the bucket of a latency.
-fn bucket_of(nanos: u64) -> usize {
-    let doublings = u64::BITS - (nanos / FIRST_BUCKET).leading_zeros();
-    (doublings as usize).min(BUCKETS - 1)
-}
-
 impl Tally {
     /// Counts an operation. `bucket` is that of `nanos`: determined once for all tallies that count
     /// the operation.
@@ -122,6 +114,15 @@ impl Tally {
         self.nanos += nanos;
         if let Some(bucket) = self.buckets.get_mut(bucket) {
             *bucket += 1;
+        }
+    }
+
+    /// Returns the latencies that were counted.
+    pub fn latencies(&self) -> Latencies {
+        Latencies {
+            count: self.count,
+            nanos: self.nanos,
+            buckets: self.buckets,
         }
     }
 
@@ -157,6 +158,8 @@ pub struct Totals {
     pub count: [u64; 3],
     /// Bytes of data moved, by class.
     pub bytes: [u64; 3],
+    /// All latencies together, in nanoseconds.
+    pub nanos: u64,
     /// Numbers of all operations, by latency.
     pub buckets: [u64; BUCKETS],
 }
@@ -168,6 +171,7 @@ impl Totals {
             *count += tally.count;
             *bytes += tally.bytes;
         }
+        self.nanos += tally.nanos;
         for (mine, theirs) in self.buckets.iter_mut().zip(tally.buckets) {
             *mine += theirs;
         }
@@ -175,6 +179,7 @@ impl Totals {
 
     /// Adds other sums to these.
     pub fn add_all(&mut self, other: &Totals) {
+        self.nanos += other.nanos;
         let pairs = self.count.iter_mut().zip(other.count);
         let pairs = pairs.chain(self.bytes.iter_mut().zip(other.bytes));
         for (mine, theirs) in pairs.chain(self.buckets.iter_mut().zip(other.buckets)) {
@@ -195,6 +200,7 @@ impl Totals {
         Totals {
             count: of_class(self.count, before.count),
             bytes: of_class(self.bytes, before.bytes),
+            nanos: less(self.nanos, before.nanos),
             buckets,
         }
     }
@@ -539,6 +545,7 @@ impl Stats {
                 sums.entry(*ip).or_default().add_all(&Totals {
                     count,
                     bytes,
+                    nanos: client.all.nanos,
                     buckets,
                 });
             }

@@ -29,7 +29,7 @@ use weir_node::snapshot_files::SnapshotFiles;
 use weir_pair_node::Pair;
 
 use crate::usage;
-use weir_node::{os, port, space_metrics};
+use weir_node::{device_metrics, os, port, space_metrics};
 use weir_ontap_node::{AsUser, Server};
 use weir_replication_node::{self as replication_node, Replication};
 
@@ -483,7 +483,8 @@ async fn serve(
     let measured = Arc::clone(&control);
     let metrics: Metrics = Arc::new(move || {
         let space = space_metrics::pieces(&measured, &engine);
-        Box::new(metrics().chain(mirrors.pieces()).chain(space))
+        let device = device_metrics::pieces(&engine);
+        Box::new(metrics().chain(mirrors.pieces()).chain(space).chain(device))
     });
     let clusters: weir_ontap::Clusters<Actor> =
         Arc::new(move |actor: &Actor| Arc::new(AsUser::new(Arc::clone(&server), actor.clone())));

@@ -5,15 +5,15 @@
 //! second in which nothing happened takes no place. The memory of all rings is bounded: the series
 //! with the least recent traffic is given up first.
 
-use super::heat::{Grid, Latencies};
+use super::heat::{Column, Grid};
 use super::row::{COLUMNS, Kept, Row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 use weir_base::limits::api::{
-    LIVE_CLIENTS, LIVE_HEAT_COLUMNS, LIVE_MINUTES, LIVE_POOLS, LIVE_SECONDS, LIVE_VOLUME_CLIENTS,
-    LIVE_VOLUMES,
+    LIVE_CLIENTS, LIVE_HEAT_COLUMNS, LIVE_LIMIT_STEPS, LIVE_MINUTES, LIVE_POOLS, LIVE_SECONDS,
+    LIVE_VOLUME_CLIENTS, LIVE_VOLUMES,
 };
 
 /// Kinds of things that have rows.
@@ -127,7 +127,7 @@ impl Series {
         self.seconds
             .push(at, row, (at + 1).saturating_sub(LIVE_SECONDS));
         for grid in self.heat.iter_mut().flat_map(|heat| heat.iter_mut()) {
-            grid.record(at, &row.latencies);
+            grid.record(at, &row.latencies, &row.spent);
         }
         self.minute.add(row);
         if (at + 1).is_multiple_of(60) {
@@ -153,11 +153,63 @@ impl Series {
 
 type Key = (Kind, Arc<str>);
 
+/// A change of the limit on bytes that is in force for a pool or volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Seconds since 1970 of the last reading with the old limit and of the first with the new one.
+    pub between: (u64, u64),
+    /// Bytes a second before it; 0 for none.
+    pub from: f64,
+    /// Bytes a second after it; 0 for none.
+    pub to: f64,
+}
+
+/// Limits in force, and their changes of the last day. Idle pools and volumes, which have no rows,
+/// are here, too.
+#[derive(Default)]
+struct Limits {
+    now: BTreeMap<Key, f64>,
+    /// The oldest first.
+    steps: VecDeque<(Key, Step)>,
+}
+
+impl Limits {
+    /// Notes the limits of a reading, the first after the one at `before`.
+    fn note(&mut self, before: u64, at: u64, rows: &BTreeMap<Key, Row>) {
+        let listed = || rows.iter().filter(|(key, _)| key.0.is_listed());
+        for (key, row) in listed() {
+            let Some(from) = self.now.get(key).copied() else {
+                self.now.insert(key.clone(), row.limit);
+                continue;
+            };
+            if from.total_cmp(&row.limit).is_ne() {
+                self.now.insert(key.clone(), row.limit);
+                let step = Step {
+                    between: (before, at),
+                    from,
+                    to: row.limit,
+                };
+                self.steps.push_back((key.clone(), step));
+            }
+        }
+        if self.now.len() > listed().count() {
+            self.now.retain(|key, _| rows.contains_key(key));
+        }
+        let from = at.saturating_sub(LIVE_MINUTES * 60);
+        while self.steps.len() > LIVE_LIMIT_STEPS || { self.steps.front() }
+            .is_some_and(|(_, step)| step.between.1 < from)
+        {
+            self.steps.pop_front();
+        }
+    }
+}
+
 struct Pages {
     /// Seconds since 1970 of the first and of the newest rows.
     first: u64,
     latest: u64,
     series: BTreeMap<Key, Series>,
+    limits: Limits,
     numbers: u32,
     /// Time at which a series of each kind was last given up, or not begun.
     incomplete: [u64; 4],
@@ -195,7 +247,7 @@ pub struct Heat {
     /// Seconds since 1970 of the last second of the last column.
     pub end: u64,
     /// The columns, oldest first.
-    pub columns: Vec<Option<Latencies>>,
+    pub columns: Vec<Option<Column>>,
 }
 
 /// A series that a limit holds.
@@ -224,6 +276,7 @@ impl Book {
                 first: now + 1,
                 latest: now,
                 series: BTreeMap::new(),
+                limits: Limits::default(),
                 numbers: 0,
                 incomplete: [0; 4],
             }),
@@ -244,6 +297,7 @@ impl Book {
             .into_iter()
             .map(|(kind, name, row)| ((kind, name), row))
             .collect();
+        pages.limits.note(pages.latest, at, &rows);
         pages
             .series
             .retain(|key, _| !key.0.is_listed() || rows.contains_key(key));
@@ -368,9 +422,9 @@ impl Book {
             let at = at.filter(|at| *at >= pages.first)?;
             let grid = series.and_then(|s| s.heat.as_ref()?.get(which));
             match grid.and_then(|grid| grid.at(at)) {
-                Some(numbers) => Some(numbers),
+                Some(column) => Some(column),
                 // It may have been given up since.
-                None => (at > incomplete).then(Latencies::default),
+                None => (at > incomplete).then(Column::default),
             }
         };
         Heat {
@@ -378,6 +432,16 @@ impl Book {
             end,
             columns: (0..seconds.div_ceil(step)).rev().map(column).collect(),
         }
+    }
+
+    /// Returns the changes of a pool's or volume's limit in the last `seconds`, the oldest first.
+    pub fn steps(&self, kind: Kind, name: &str, seconds: u64) -> Vec<Step> {
+        let pages = self.pages.lock();
+        let from = pages.latest.saturating_sub(seconds);
+        let steps = pages.limits.steps.iter();
+        let of =
+            steps.filter(|(key, step)| key.0 == kind && *key.1 == *name && step.between.1 >= from);
+        of.map(|(_, step)| *step).collect()
     }
 
     /// Returns the volumes that limits hold, the longest first.
@@ -613,16 +677,16 @@ mod tests {
         let [.., before, last] = &fine.columns[..] else {
             panic!("no columns")
         };
-        let mut numbers = [before.unwrap()[4], last.unwrap()[4]];
+        let mut numbers = [before, last].map(|column| column.unwrap().numbers[4]);
         numbers.sort_unstable();
         assert_eq!(numbers, [0, 5]);
         let coarse = book.heat(Kind::Volume, "v", 86_400);
         assert_eq!((coarse.step, coarse.columns.len()), (720, 120));
-        let middle = coarse.columns[60].unwrap()[4];
+        let middle = coarse.columns[60].unwrap().numbers[4];
         assert!((342..=378).contains(&middle), "{middle}");
         // An idle volume has empty columns; before the start there is none.
         let idle = book.heat(Kind::Volume, "idle", 10);
-        assert_eq!(idle.columns, [Some(Latencies::default()); 2]);
+        assert_eq!(idle.columns, [Some(Column::default()); 2]);
         let fresh = Book::new(1 << 20, START);
         fresh.record(START + 1, vec![]);
         assert_eq!(fresh.heat(Kind::Volume, "v", 600).columns[0], None);
@@ -654,6 +718,61 @@ mod tests {
         assert_eq!((&*now[1].name, now[1].since), ("v", START + 2));
         book.record(START + 3, vec![volume("v", row(1.0)), volume("w", held)]);
         assert_eq!(book.held().len(), 1);
+    }
+
+    #[test]
+    fn limits_change_on_idle_volumes_too() {
+        let book = Book::new(1 << 20, START);
+        let limited = |limit: f64, ops: f64| Row { limit, ..row(ops) };
+        book.record(
+            START + 1,
+            vec![
+                volume("v", limited(8.0, 0.0)),
+                volume("w", limited(1.0, 2.0)),
+            ],
+        );
+        book.record(
+            START + 2,
+            vec![
+                volume("v", limited(8.0, 0.0)),
+                volume("w", limited(1.0, 0.0)),
+            ],
+        );
+        assert_eq!(book.steps(Kind::Volume, "v", 60), []);
+        book.record(
+            START + 5,
+            vec![
+                volume("v", limited(16.0, 0.0)),
+                volume("w", limited(1.0, 0.0)),
+            ],
+        );
+        let step = Step {
+            between: (START + 2, START + 5),
+            from: 8.0,
+            to: 16.0,
+        };
+        assert_eq!(book.steps(Kind::Volume, "v", 60), [step]);
+        assert_eq!(book.steps(Kind::Volume, "w", 60), []);
+        assert_eq!(book.steps(Kind::Pool, "v", 60), []);
+        // A volume that is made anew under the name begins anew.
+        book.record(START + 6, vec![]);
+        book.record(START + 7, vec![volume("v", limited(4.0, 0.0))]);
+        assert_eq!(book.steps(Kind::Volume, "v", 60), [step]);
+        book.record(START + 90, vec![volume("v", limited(4.0, 0.0))]);
+        assert_eq!(book.steps(Kind::Volume, "v", 60), []);
+        assert_eq!(book.steps(Kind::Volume, "v", 86_400), [step]);
+        // They are bounded, and of the last day.
+        for at in 0..10_000u32 {
+            let now = limited(f64::from(at), 0.0);
+            book.record(START + 100 + u64::from(at), vec![volume("v", now)]);
+        }
+        assert_eq!(
+            book.steps(Kind::Volume, "v", 86_400).len(),
+            LIVE_LIMIT_STEPS
+        );
+        book.record(START + 200_000, vec![]);
+        assert!(book.pages.lock().limits.steps.is_empty());
+        assert!(book.pages.lock().limits.now.is_empty());
     }
 
     #[test]

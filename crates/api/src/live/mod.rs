@@ -2,14 +2,15 @@
 //! `/v1/limitChanges`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
 
 mod book;
+mod breakdown;
 mod condition;
 mod heat;
 mod row;
 mod stream;
 
-pub use book::{Book, Heat, Held, History, Kind};
+pub use book::{Book, Heat, Held, History, Kind, Step};
 pub use condition::{Condition, ConditionKind, Conditions, Report, Severity};
-pub use heat::{FIRST_SECONDS, LATENCIES, Latencies};
+pub use heat::{Column, FIRST_SECONDS, LATENCIES, Latencies, Spent, WAITS};
 pub use row::{COLUMNS, Row, bound_by, limit_of, limits};
 pub(crate) use stream::response;
 
@@ -274,54 +275,33 @@ pub(crate) fn latency(live: &Live, control: &Control, query: &Query) -> ApiResul
     let (kind, name, window) = one_of(control, query)?;
     let heat = live.book.heat(kind, &name, window);
     let bounds = (0..LATENCIES as i32 - 1).map(|at| json!(FIRST_SECONDS * f64::from(at).exp2()));
-    let columns = heat.columns.iter().map(|column| json!(column));
+    let each = |of: &dyn Fn(&Column) -> Value| -> Vec<Value> {
+        let columns = heat.columns.iter();
+        columns
+            .map(|column| column.as_ref().map_or(Value::Null, of))
+            .collect()
+    };
+    let waits = WAITS.iter().enumerate().map(|(at, cause)| {
+        let seconds = |column: &Column| column.spent.waits.get(at).copied().unwrap_or_default();
+        let all = each(&|column| rounded(seconds(column).into()));
+        ((*cause).to_owned(), Value::Array(all))
+    });
     let span = (heat.columns.len() as u64) * heat.step;
-    Ok(json!({
+    let mut out = json!({
         "kind": kind.as_str(),
         "resource": name,
         "stepSeconds": heat.step,
         "startEpochSeconds": (heat.end + 1).saturating_sub(span),
         "endEpochSeconds": heat.end,
         "upperSeconds": bounds.collect::<Vec<_>>(),
-        "operations": columns.collect::<Vec<_>>(),
-    }))
-}
-
-/// A change of the limit that is in force for a volume, as its rows show it.
-#[derive(Debug, PartialEq)]
-struct Step {
-    /// Seconds since 1970 of the last row with the old limit and of the first with the new one.
-    between: (u64, u64),
-    /// Bytes a second.
-    from: f64,
-    to: f64,
-}
-
-/// Returns the changes of a limit over some rows. Rows in which nothing happened do not have it.
-fn steps(history: &History) -> Vec<Step> {
-    let count = history.rows.len() as u64;
-    let start = (history.end + history.step).saturating_sub(count * history.step);
-    let rows = (0..).zip(&history.rows);
-    let known = rows.filter_map(|(at, row)| {
-        let limit = row.map_or(0.0, |row| row.limit);
-        (limit > 0.0).then_some((start + at * history.step, limit))
+        "operations": each(&|column| json!(column.numbers)),
+        "operationSeconds": each(&|column| rounded(column.spent.operations.into())),
+        "waitSeconds": Value::Object(waits.collect()),
     });
-    let mut out = Vec::new();
-    let mut before: Option<(u64, f64)> = None;
-    for (at, limit) in known {
-        if let Some((then, old)) = before {
-            // Older rows are kept to within 0.03 %.
-            if (limit - old).abs() > 0.001 * old {
-                out.push(Step {
-                    between: (then, at),
-                    from: old,
-                    to: limit,
-                });
-            }
-        }
-        before = Some((at, limit));
+    if let Some(out) = out.as_object_mut() {
+        breakdown::add_to(out, &live.book.heat(kind, &name, RECENT_SECONDS));
     }
-    out
+    Ok(out)
 }
 
 /// Returns the response of `GET /v1/limitChanges`: changes of a limit, each with the change of the
@@ -335,8 +315,7 @@ pub(crate) async fn limit_changes(
     query: &Query,
 ) -> ApiResult<Value> {
     let (kind, name, window) = one_of(control, query)?;
-    let history = live.book.history(kind, &name, window);
-    let steps = steps(&history);
+    let steps = live.book.steps(kind, &name, window);
     let mut targets = vec![name.clone()];
     targets.extend(pool_of(control, kind, &name));
     let first = steps.first().map(|step| step.between.0);
@@ -369,6 +348,9 @@ pub(crate) async fn limit_changes(
         "changes": changes.collect::<Vec<_>>(),
     }))
 }
+
+/// Seconds over which the time of an operation is split.
+const RECENT_SECONDS: u64 = 60;
 
 /// Seconds by which a row may be later, or earlier, than the change that it shows.
 const SLACK: u64 = 2;
@@ -440,32 +422,6 @@ mod tests {
             let e = read(wrong).unwrap_err();
             assert_eq!((e.code(), &*e.reason), (400, "INVALID_FIELD"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_limit_changes_between_rows_that_have_it() {
-        let row = |limit: f64| {
-            Some(Row {
-                limit,
-                ..Row::default()
-            })
-        };
-        let history = History {
-            step: 1,
-            end: 105,
-            rows: vec![row(8.0), row(8.0), None, row(0.0), row(16.0), row(16.001)],
-        };
-        let expected = Step {
-            between: (101, 104),
-            from: 8.0,
-            to: 16.0,
-        };
-        assert_eq!(steps(&history), [expected]);
-        let idle = History {
-            rows: vec![None, row(0.0)],
-            ..history
-        };
-        assert_eq!(steps(&idle), []);
     }
 
     #[test]

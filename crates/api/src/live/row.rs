@@ -1,6 +1,6 @@
 //! Figures of one second or one minute, and how they are kept.
 
-use super::heat::Latencies;
+use super::heat::{Latencies, Spent};
 use std::fmt::Write as _;
 
 /// Names of a row's figures, in their order.
@@ -85,6 +85,8 @@ pub struct Row {
     pub limit: f64,
     /// Numbers of operations by latency; of seconds alone, and not kept with the other figures.
     pub latencies: Latencies,
+    /// Time of operations, by cause; kept like the numbers by latency.
+    pub spent: Spent,
 }
 
 impl Row {
@@ -224,6 +226,7 @@ impl Kept {
             bound_by: self.bound_by,
             limit,
             latencies: Latencies::default(),
+            spent: Spent::default(),
         }
     }
 }

@@ -104,6 +104,20 @@ const OBJECTS: &[Object] = &[
             ("endEpochSeconds", Integer),
             ("upperSeconds", Anything),
             ("operations", Anything),
+            ("operationSeconds", Anything),
+            ("waitSeconds", Open),
+            ("headline", Text),
+            ("details", Text),
+            ("recent", One("LatencyRecent")),
+        ],
+    ),
+    (
+        "LatencyRecent",
+        &[
+            ("seconds", Integer),
+            ("operations", Number),
+            ("meanSeconds", Number),
+            ("waitSeconds", Open),
         ],
     ),
     (

@@ -162,6 +162,9 @@ pub const MAX_CONDITIONS: usize = 1000;
 /// Columns of a heat map of latencies.
 pub const LIVE_HEAT_COLUMNS: u64 = 120;
 
+/// Maximum number of changes of limits of pools and volumes that are kept, of the last day.
+pub const LIVE_LIMIT_STEPS: usize = 4096;
+
 /// Maximum number of changes of a limit in one response: the newest.
 pub const MAX_LIMIT_CHANGES: u32 = 200;
 

@@ -1,15 +1,17 @@
 //! Rows of figures by the second, from the difference of two readings of the counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_api::live::{FIRST_SECONDS, Kind, LATENCIES, Row, bound_by};
+use weir_api::live::{FIRST_SECONDS, Kind, LATENCIES, Row, Spent, WAITS, bound_by};
 use weir_base::VolumeId;
 use weir_nfs::operation as nfs;
 use weir_qos::{Bound, LEVELS, Limit};
 use weir_smb::operation as smb;
-use weir_vfs::stats::{BUCKETS, Class, Classes, FIRST_BUCKET, Moved, OPERATIONS, Totals};
+use weir_vfs::stats::{
+    BUCKETS, Cause, Class, Classes, FIRST_BUCKET, Moved, OPERATIONS, Totals, Waited,
+};
 use weir_vfs::throttle::{PoolStatus, VolumeStatus};
 
 use super::client_name;
@@ -18,6 +20,7 @@ use super::client_name;
 const INSTANCES: u64 = 0;
 
 const _: () = assert!(LATENCIES == BUCKETS && FIRST_SECONDS * 1e9 == FIRST_BUCKET as f64);
+const _: () = assert!(WAITS.len() == LEVELS + Cause::ALL.len());
 
 /// Returns the class of each operation by its name.
 pub fn classes() -> Classes {
@@ -45,6 +48,36 @@ fn held(bound: Option<&Bound>, levels: usize) -> Held {
         .collect()
 }
 
+/// Nanoseconds that requests waited, in the order of [`WAITS`].
+type Waits = [u64; WAITS.len()];
+
+/// Returns how long a volume's requests have waited for limits and for the rest.
+fn waits(bound: Option<&Bound>, other: Option<&Waited>) -> Waits {
+    let mut all = Waits::default();
+    let limits = bound.map(Bound::waited).unwrap_or_default();
+    let other = other.copied().unwrap_or_default();
+    for (all, nanos) in all.iter_mut().zip(limits.into_iter().chain(other)) {
+        *all = nanos;
+    }
+    all
+}
+
+/// Returns a span's operations, their time and their waits, for each second of the span.
+fn spent(totals: &Totals, now: &Waits, before: Option<&Waits>, span: f64) -> Spent {
+    let seconds = |nanos: u64| (nanos as f64 / 1e9 / span) as f32;
+    let mut waits = [0.0; WAITS.len()];
+    for (at, (wait, now)) in waits.iter_mut().zip(now).enumerate() {
+        let before = before.and_then(|before| before.get(at)).copied();
+        // Counters begin anew when a volume changes its pool.
+        *wait = seconds(now.checked_sub(before.unwrap_or(0)).unwrap_or(*now));
+    }
+    Spent {
+        count: (totals.count.iter().sum::<u64>() as f64 / span) as f32,
+        operations: seconds(totals.nanos),
+        waits,
+    }
+}
+
 /// Counters at the last reading.
 #[derive(Default)]
 pub struct Before {
@@ -53,6 +86,7 @@ pub struct Before {
     pairs: HashMap<(VolumeId, IpAddr), Moved>,
     held_volumes: HashMap<VolumeId, Held>,
     held_pools: HashMap<u64, Held>,
+    waits: HashMap<VolumeId, Waits>,
 }
 
 /// Counters now.
@@ -62,6 +96,7 @@ pub struct Now<'a> {
     pub totals: HashMap<VolumeId, Totals>,
     pub clients: HashMap<IpAddr, Totals>,
     pub pairs: HashMap<(VolumeId, IpAddr), Moved>,
+    pub waits: BTreeMap<VolumeId, Waited>,
 }
 
 /// Sets a row's figures of what was done in `span` seconds.
@@ -95,6 +130,36 @@ fn bound(row: &mut Row, now: &Held, before: Option<&Held>, span: f64) {
     row.bound = (most as f64 / 1e9 / span).min(1.0);
 }
 
+/// Adds a row for each pool, from the sums over its volumes. Returns how long pools' limits held.
+fn pool_rows(
+    rows: &mut Vec<(Kind, Arc<str>, Row)>,
+    before: &Before,
+    pools: &[PoolStatus],
+    (totals, spent): (&HashMap<u64, Totals>, &HashMap<u64, Spent>),
+    span: f64,
+) -> HashMap<u64, Held> {
+    let mut held_pools = HashMap::new();
+    for pool in pools {
+        let mut row = Row {
+            waiting: pool.usage.waiting() as f64,
+            waiting_bytes: pool.usage.queued_bytes.iter().sum::<u64>() as f64,
+            limit: pool.limits.total.bytes.unwrap_or(0) as f64,
+            ..Row::default()
+        };
+        let totals = totals.get(&pool.id).copied().unwrap_or_default();
+        done(&mut row, &totals, span);
+        row.spent = spent.get(&pool.id).copied().unwrap_or_default();
+        // What the limits of its volumes hold is theirs.
+        let times = held(pool.bound.as_deref(), 1);
+        bound(&mut row, &times, before.held_pools.get(&pool.id), span);
+        held_pools.insert(pool.id, times);
+        if pool.id != INSTANCES {
+            rows.push((Kind::Pool, Arc::clone(&pool.name), row));
+        }
+    }
+    held_pools
+}
+
 /// Returns a row for each pool, and for each volume and client that was not idle, over the `span` seconds since the
 /// last reading.
 pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>, Row)> {
@@ -104,6 +169,8 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
     let mut waiting_pairs: HashMap<(VolumeId, IpAddr), (f64, f64)> = HashMap::new();
     let mut names: HashMap<VolumeId, Arc<str>> = HashMap::new();
     let mut held_volumes = HashMap::new();
+    let mut volume_waits = HashMap::new();
+    let mut spent_pools: HashMap<u64, Spent> = HashMap::new();
     for volume in now.volumes {
         let id = volume.volume;
         names.insert(id, Arc::clone(&volume.name));
@@ -119,6 +186,10 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         let totals = now.totals.get(&id).map(|t| t.since(was)).unwrap_or(none);
         done(&mut row, &totals, span);
         of_pools.entry(volume.pool).or_default().add_all(&totals);
+        let waited = waits(volume.bound.as_deref(), now.waits.get(&id));
+        row.spent = spent(&totals, &waited, before.waits.get(&id), span);
+        spent_pools.entry(volume.pool).or_default().add(&row.spent);
+        volume_waits.insert(id, waited);
         let times = held(volume.bound.as_deref(), LEVELS);
         bound(&mut row, &times, before.held_volumes.get(&id), span);
         held_volumes.insert(id, times);
@@ -133,24 +204,8 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         }
         rows.push((Kind::Volume, Arc::clone(&volume.name), row));
     }
-    let mut held_pools = HashMap::new();
-    for pool in now.pools {
-        let mut row = Row {
-            waiting: pool.usage.waiting() as f64,
-            waiting_bytes: pool.usage.queued_bytes.iter().sum::<u64>() as f64,
-            limit: pool.limits.total.bytes.unwrap_or(0) as f64,
-            ..Row::default()
-        };
-        let totals = of_pools.get(&pool.id).copied().unwrap_or_default();
-        done(&mut row, &totals, span);
-        // What the limits of its volumes hold is theirs.
-        let times = held(pool.bound.as_deref(), 1);
-        bound(&mut row, &times, before.held_pools.get(&pool.id), span);
-        held_pools.insert(pool.id, times);
-        if pool.id != INSTANCES {
-            rows.push((Kind::Pool, Arc::clone(&pool.name), row));
-        }
-    }
+    let sums = (&of_pools, &spent_pools);
+    let held_pools = pool_rows(&mut rows, before, now.pools, sums, span);
     for (ip, totals) in &now.clients {
         let none = Totals::default();
         let was = before.clients.get(ip).unwrap_or(&none);
@@ -203,6 +258,7 @@ pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>
         pairs: now.pairs,
         held_volumes,
         held_pools,
+        waits: volume_waits,
     };
     rows
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Duration;
-use weir_api::live::{Kind, limit_of};
+use weir_api::live::{Kind, WAITS, limit_of};
 use weir_base::{Budget, ManualClock};
 use weir_qos::{Metadata, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::HandleKey;
@@ -99,6 +99,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         arrived + 20_000,
         [done].into_iter(),
     );
+    stats.wait(1, VolumeId(3), Cause::Log, 5_000);
     clock.advance(Duration::from_secs(1));
     metrics.sample(102);
     // Another one asks in between.
@@ -206,6 +207,18 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     assert_eq!((volume.reads, volume.read_bytes), (1.0, 500.0));
     assert_eq!((volume.waiting, volume.waiting_bytes), (1.0, 500.0));
     assert_eq!((volume.bound, volume.limit), (1.0, 1000.0));
+    assert_eq!((volume.spent.count, volume.spent.operations), (1.0, 2e-5));
+    let log = WAITS.iter().position(|cause| *cause == "log").unwrap();
+    assert_eq!(volume.spent.waits[log], 5e-6);
+    assert_eq!(
+        volume
+            .spent
+            .waits
+            .iter()
+            .filter(|wait| **wait > 0.0)
+            .count(),
+        1
+    );
     assert_eq!(limit_of(volume.bound_by), Some(("VOLUME", "BYTES")));
     assert!((0.00001..0.00004).contains(&volume.p50), "{}", volume.p50);
     for (kind, name) in [
@@ -225,7 +238,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
     stats.wait(0, UNATTRIBUTED, Cause::Claim, 500_000_000);
     let page = render();
     for (labels, wait, seconds) in [
-        (labels, "log", 0.0),
+        (labels, "log", 5e-6),
         (labels, "device", 2.0),
         (r#"pool="",volume="""#, "claim", 0.5),
     ] {
@@ -345,7 +358,7 @@ fn a_piece_is_small_however_many_volumes_there_are() {
         ("weir_operation_seconds_count", 10 * VOLUMES),
         (
             "weir_operation_seconds_bucket",
-            10 * BUCKETS as u64 * DETAILED as u64,
+            10 * (BUCKETS as u64 * DETAILED as u64 + VOLUMES - DETAILED as u64),
         ),
         ("weir_limit", 3 * VOLUMES),
         ("weir_limit_used", 2 * VOLUMES),

@@ -204,6 +204,9 @@ impl Aggregate {
         let (log, records) = Log::recover(log_device, superblock.log, superblock.cut, &env.pool)
             .map_err(from_log)?;
         log.measure_partner(Arc::clone(&env.clock));
+        if let Some(meter) = device.meter() {
+            meter.begin(Arc::clone(&env.clock));
+        }
         for at in heal {
             let frame = &mut || env.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
             device

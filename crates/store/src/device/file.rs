@@ -41,7 +41,7 @@ use super::staging::{Staging, segments_are_dear};
 use super::sync::{self, ThreadEngine};
 #[cfg(target_os = "linux")]
 use super::uring::UringEngine;
-use super::{Device, Discards, Io, host_space};
+use super::{Device, Discards, Io, Meter, host_space};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut, FramePool};
 
@@ -134,6 +134,7 @@ pub struct FileDevice {
     discards: Discards,
     direct: bool,
     growing: Mutex<()>,
+    meter: Arc<Meter>,
 }
 
 impl FileDevice {
@@ -207,6 +208,7 @@ impl FileDevice {
             discards: Discards::Never,
             direct,
             growing: Mutex::new(()),
+            meter: Arc::default(),
         };
         if let Some(blocks) = options.create_len {
             if device.grow_leaving(blocks, 0)? < blocks {
@@ -305,7 +307,8 @@ impl FileDevice {
         Ok(())
     }
 
-    fn submit<T>(&self, (op, io): (Op, Io<T>)) -> Io<T> {
+    fn submit<T>(&self, (mut op, io): (Op, Io<T>)) -> Io<T> {
+        op.measure(&self.meter);
         match &self.engine {
             Engine::Caller => sync::run(&self.file, &self.staging, op),
             Engine::Threads(t) => t.submit(op),
@@ -456,6 +459,10 @@ impl Device for FileDevice {
         // Saturates: the host may have less than the margin.
         let bytes = host_free(&self.file).ok()?.saturating_sub(HOST_MARGIN);
         Some(bytes / BLOCK_SIZE as u64)
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        Some(&self.meter)
     }
 
     fn max_length(&self) -> u64 {

@@ -53,9 +53,13 @@ fn reads_what_was_written_with_many_in_flight() {
     for (name, options) in modes() {
         let device = FileDevice::open(&folder.path().join(name), options).unwrap();
         println!("{name}: {}", device.mode());
+        device.flush().wait().unwrap();
+        let clock = Arc::new(weir_base::SystemClock::new());
+        device.meter().unwrap().begin(clock);
+        let (mut written, rounds) = (0, 1..6);
         let rng = SeededRng::new(1);
         let mut versions = vec![0u64; 1024];
-        for round in 1..6 {
+        for round in rounds.clone() {
             let mut writes = vec![];
             let mut at = 0;
             while at < 1024 {
@@ -67,6 +71,7 @@ fn reads_what_was_written_with_many_in_flight() {
                 }
                 at += count;
             }
+            written += writes.len() as u64;
             for w in writes {
                 w.wait().unwrap();
             }
@@ -82,6 +87,9 @@ fn reads_what_was_written_with_many_in_flight() {
                 assert_eq!(number(&got[0][..8]), if version > 0 { n } else { 0 });
             }
         }
+        let counted = device.meter().unwrap().latencies().map(|(_, l)| l.count);
+        let rounds = rounds.count() as u64;
+        assert_eq!(counted, [1024 * rounds, written, rounds], "{name}");
         // One transfer longer than a vectored call can carry.
         let pages: Vec<_> = (0..1024).map(|n| page(&pool, n, 9)).rev().collect();
         device.write(BlockAddr(0), pages).wait().unwrap();

@@ -1,11 +1,12 @@
 //! One operation on a file: its buffers, its progress and its waiter. All I/O engines share it.
 
 use std::io;
+use std::sync::Arc;
 
 use weir_base::limits::engine::DEVICE_PIECES as MAX_PIECES;
 use weir_base::{BLOCK_SIZE, BlockAddr, invariant};
 
-use super::{Completer, Io};
+use super::{Completer, Io, Meter};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
 
@@ -33,6 +34,8 @@ pub(super) struct Op {
     payload: Payload,
     /// Staging buffers transferred in place of the frames in `payload`.
     staged: Option<Vec<FrameMut>>,
+    /// The meter that the operation is counted by, and its submission in nanoseconds.
+    measured: Option<(Arc<Meter>, u64)>,
 }
 
 // SAFETY: the pointers in `pieces` lead into the frames in `payload` or `staged`, which move with
@@ -133,7 +136,13 @@ impl Op {
             idle: 0,
             payload,
             staged: None,
+            measured: None,
         }
+    }
+
+    /// Arranges that `meter` counts the operation, which begins now.
+    pub fn measure(&mut self, meter: &Arc<Meter>) {
+        self.measured = meter.now().map(|now| (Arc::clone(meter), now));
     }
 
     pub fn blocks(&self) -> usize {
@@ -252,6 +261,9 @@ impl Op {
 
     /// Completes the waiter's handle. A writer's frames are released before that.
     pub fn complete(self, result: io::Result<()>) {
+        if let Some((meter, begun)) = &self.measured {
+            meter.count(self.kind, *begun);
+        }
         let result = result.map_err(|e| IoError::new(self.kind, self.addr, self.count, e));
         match self.payload {
             Payload::Read(frames, done) => done.complete(result.map(|()| frames)),

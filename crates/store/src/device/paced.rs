@@ -10,7 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr, Clock};
 
-use super::{Device, Discards, Hints, Io};
+use super::{Device, Discards, Hints, Io, Meter};
+use crate::error::IoKind;
 use crate::frame::{Frame, FrameMut};
 
 /// Speed of a paced disk.
@@ -79,6 +80,7 @@ type Ending = (Duration, Box<dyn FnOnce() + Send>);
 pub(crate) struct PacedDevice {
     inner: Arc<dyn Device>,
     disk: Arc<PacedDisk>,
+    meter: Arc<Meter>,
     endings: mpsc::Sender<Ending>,
 }
 
@@ -98,14 +100,23 @@ impl PacedDevice {
         Ok(PacedDevice {
             inner,
             disk: Arc::clone(disk),
+            meter: Arc::default(),
             endings,
         })
     }
 
-    fn pace<T: Send + 'static>(&self, blocks: u64, inner: Io<T>) -> Io<T> {
+    fn pace<T: Send + 'static>(&self, kind: IoKind, blocks: u64, inner: Io<T>) -> Io<T> {
+        let begun = self.meter.now();
+        let meter = Arc::clone(&self.meter);
         let due = self.disk.admit(blocks);
         let (done, io) = Io::pair();
-        let end = Box::new(move || done.complete(inner.wait()));
+        let end = Box::new(move || {
+            let result = inner.wait();
+            if let Some(begun) = begun {
+                meter.count(kind, begun);
+            }
+            done.complete(result);
+        });
         // The thread lives as long as this device; an operation that it never ends fails as lost.
         let _ = self.endings.send((due, end));
         io
@@ -115,16 +126,16 @@ impl PacedDevice {
 impl Device for PacedDevice {
     fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
         let blocks = into.len() as u64;
-        self.pace(blocks, self.inner.read(addr, into))
+        self.pace(IoKind::Read, blocks, self.inner.read(addr, into))
     }
 
     fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
         let blocks = from.len() as u64;
-        self.pace(blocks, self.inner.write(addr, from))
+        self.pace(IoKind::Write, blocks, self.inner.write(addr, from))
     }
 
     fn flush(&self) -> Io<()> {
-        self.pace(0, self.inner.flush())
+        self.pace(IoKind::Flush, 0, self.inner.flush())
     }
 
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
@@ -157,6 +168,10 @@ impl Device for PacedDevice {
 
     fn host_free(&self) -> Option<u64> {
         self.inner.host_free()
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        Some(&self.meter)
     }
 
     fn max_length(&self) -> u64 {
@@ -196,6 +211,7 @@ mod tests {
         let mut page = frame();
         page.fill(7);
         let began = clock.monotonic();
+        device.meter().unwrap().begin(Arc::clone(&clock) as _);
         device
             .write(BlockAddr(3), vec![page.freeze()])
             .wait()
@@ -203,5 +219,11 @@ mod tests {
         let read = device.read(BlockAddr(3), vec![frame()]).wait().unwrap();
         assert!(read[0].iter().all(|byte| *byte == 7));
         assert!(clock.monotonic() - began >= Duration::from_millis(6));
+        let [(_, reads), (_, writes), (_, flushes)] = device.meter().unwrap().latencies();
+        assert_eq!((reads.count, writes.count, flushes.count), (1, 1, 0));
+        assert!(
+            reads.nanos.min(writes.nanos) >= 3_000_000,
+            "as a user of the disk sees it"
+        );
     }
 }

@@ -7,11 +7,11 @@
 //! dropped as a whole; so a minute is 55 to 60 seconds.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use weir_base::latency::{Histogram, Latencies};
 use weir_base::limits::mirror::MAX_MEASURED_BATCHES;
 use weir_base::{Clock, Lsn};
 
@@ -55,8 +55,7 @@ impl LogWrites {
 pub(super) struct CostMeter {
     clock: OnceLock<Arc<dyn Clock>>,
     state: Mutex<State>,
-    batches: AtomicU64,
-    nanos: AtomicU64,
+    writes: Histogram,
 }
 
 #[derive(Default)]
@@ -109,20 +108,23 @@ impl CostMeter {
     /// Notes that a batch begun at `begun` is written. Called by one thread.
     pub fn wrote(&self, begun: Option<Duration>) {
         if let (Some(begun), Some(now)) = (begun, self.now()) {
-            let took = (now - begun).as_nanos() as u64;
-            self.nanos.fetch_add(took, Ordering::Relaxed);
-            self.batches.fetch_add(1, Ordering::Release);
+            self.writes.record((now - begun).as_nanos() as u64);
         }
     }
 
     /// Returns the writes so far. For a batch in the course of being noted it may include the time
     /// but not the count.
     pub fn writes(&self) -> LogWrites {
-        let batches = self.batches.load(Ordering::Acquire);
+        let Latencies { count, nanos, .. } = self.writes.read();
         LogWrites {
-            batches,
-            nanos: self.nanos.load(Ordering::Relaxed),
+            batches: count,
+            nanos,
         }
+    }
+
+    /// Returns the latencies of the writes so far.
+    pub fn latencies(&self) -> Latencies {
+        self.writes.read()
     }
 
     /// Runs `f` with the state and the time. The clock is read under the lock, because two threads

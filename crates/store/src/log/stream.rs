@@ -41,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use weir_base::latency::Latencies;
 use weir_base::{BLOCK_SIZE, Clock, Lsn};
 
 use super::advance::{Advances, InAdvance};
@@ -503,6 +504,12 @@ impl Log {
     /// [measured](Log::measure_partner).
     pub fn writes(&self) -> LogWrites {
         self.shared.progress.meter().writes()
+    }
+
+    /// Returns the latencies of the writes to this side's device, of a batch each; nothing unless
+    /// they are [measured](Log::measure_partner).
+    pub fn latencies(&self) -> Latencies {
+        self.shared.progress.meter().latencies()
     }
 
     /// Returns the cost of waiting for the partner in the last minute; nothing unless it is

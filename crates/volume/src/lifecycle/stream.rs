@@ -20,6 +20,8 @@
 use std::sync::Arc;
 
 use weir_base::Lsn;
+use weir_base::latency::Latencies;
+use weir_store::IoKind;
 use weir_store::log::stream::{ChangeStream, NotShipped, Sequence};
 use weir_store::log::{LogWrites, PartnerCost};
 
@@ -142,6 +144,18 @@ impl Engine {
     /// Returns the writes of the intent log on this side, and their times.
     pub fn log_writes(&self) -> LogWrites {
         self.core.agg.log().writes()
+    }
+
+    /// Returns the latencies of the intent log's writes on this side, of a batch each.
+    pub fn log_latencies(&self) -> Latencies {
+        self.core.agg.log().latencies()
+    }
+
+    /// Returns the latencies of the device's operations, by kind; nothing of a device that does not
+    /// measure them.
+    pub fn device_latencies(&self) -> Vec<(IoKind, Latencies)> {
+        let meter = self.core.agg.device().meter();
+        meter.map_or_else(Vec::new, |meter| meter.latencies().to_vec())
     }
 
     /// Returns the cost of waiting for the partner in the last minute.

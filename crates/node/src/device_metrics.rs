@@ -1,0 +1,32 @@
+//! Metrics of the storage below the volumes: latencies of the intent log and of the device.
+
+use weir_store::IoKind;
+use weir_volume::Engine;
+
+use crate::metrics::{Pieces, histogram};
+
+/// Returns the metrics in Prometheus' text form.
+pub fn pieces(engine: &Engine) -> Pieces {
+    let log = engine.log_latencies();
+    let device = engine.device_latencies();
+    let mut page = Pieces::default();
+    page.then(move |page| {
+        let family = "weir_log_write_seconds";
+        let help = "Writes of the intent log to its device, each of a batch of records.";
+        page.family(family, "histogram", help);
+        histogram(page, family, &[], &log, true);
+        let family = "weir_device_operation_seconds";
+        let help = "Operations of the aggregate's device, from submission to completion.";
+        page.family(family, "histogram", help);
+        for (kind, latencies) in &device {
+            let operation = match kind {
+                IoKind::Read => "read",
+                IoKind::Write => "write",
+                IoKind::Flush => "flush",
+                IoKind::Discard => "discard",
+            };
+            histogram(page, family, &[("operation", operation)], latencies, true);
+        }
+    });
+    page
+}
