@@ -2,6 +2,7 @@
 //! checked at compile time.
 
 pub mod api;
+pub mod backup;
 pub mod engine;
 pub mod memory;
 pub mod mirror;

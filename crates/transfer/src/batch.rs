@@ -285,18 +285,6 @@ pub(crate) fn digest(before: u64, payload: &[u8]) -> u64 {
     x ^ x >> 31
 }
 
-/// The position right behind a record.
-pub(crate) fn behind(at: Position) -> Position {
-    let mut bytes = at.0;
-    for byte in bytes.iter_mut().rev() {
-        *byte = byte.wrapping_add(1);
-        if *byte != 0 {
-            return Position(bytes);
-        }
-    }
-    Position::END
-}
-
 /// Reads a payload without applying it: for fuzzing. Returns the number of operations.
 ///
 /// # Errors

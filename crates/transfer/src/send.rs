@@ -259,7 +259,7 @@ impl Sender {
                         break;
                     }
                     ops.put(*at, value);
-                    position = batch::behind(*at);
+                    position = at.behind();
                 }
                 Sent::Gone { at } => {
                     if GONE_SIZE > room {
@@ -267,7 +267,7 @@ impl Sender {
                         break;
                     }
                     ops.gone(*at);
-                    position = batch::behind(*at);
+                    position = at.behind();
                 }
                 Sent::Data { at, blocks, holes } => {
                     let each = BLOCK_SIZE + 4;
@@ -288,7 +288,7 @@ impl Sender {
                         position = *at;
                         break;
                     }
-                    position = batch::behind(*at);
+                    position = at.behind();
                 }
             }
             self.queue.pop_front();

@@ -35,6 +35,18 @@ impl Position {
     pub const START: Position = Position([0; 17]);
     /// Compares higher than the position of every record.
     pub const END: Position = Position([0xFF; 17]);
+
+    /// Returns the position right behind a record.
+    pub fn behind(self) -> Position {
+        let mut bytes = self.0;
+        for byte in bytes.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                return Position(bytes);
+            }
+        }
+        Position::END
+    }
 }
 
 /// A transfer that has not arrived completely.

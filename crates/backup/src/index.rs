@@ -1,0 +1,74 @@
+//! Chunks that a vault is known to have.
+//!
+//! An index object names chunks whose packs are complete. Losing one costs nothing but uploads:
+//! chunks that are not known are uploaded again. One that named a lost pack would cost data, so
+//! packs are deleted only after the index was written anew ([`crate::prune()`]).
+
+use std::collections::HashMap;
+
+use weir_base::limits::backup as limits;
+
+use crate::chunk::{Chunk, Reader};
+use crate::error::BackupError;
+use crate::seal::{ChunkId, to_hex};
+use crate::vault::Vault;
+
+/// Prefix of the objects within a vault.
+pub(crate) const PREFIX: &str = "index/";
+
+/// Reads an index object.
+pub(crate) fn read(vault: &Vault, object: &str) -> Result<Vec<Chunk>, BackupError> {
+    let bytes = vault.get_sealed(object)?;
+    let mut reader = Reader(&bytes);
+    let mut chunks = Vec::new();
+    while !reader.is_empty() {
+        let damaged = || BackupError::damaged(vault.object(object), "it is cut off");
+        chunks.push(Chunk::take(&mut reader).ok_or_else(damaged)?);
+    }
+    Ok(chunks)
+}
+
+/// Writes index objects that name `chunks`.
+pub(crate) fn write(vault: &Vault, chunks: &[Chunk]) -> Result<u64, BackupError> {
+    let mut moved = 0;
+    for some in chunks.chunks(limits::INDEX_CHUNKS) {
+        let mut bytes = Vec::new();
+        some.iter().for_each(|chunk| chunk.put(&mut bytes));
+        let mut name = [0; 16];
+        vault.sealer.rng().fill(&mut name);
+        moved += vault.put_sealed(&format!("{PREFIX}{}", to_hex(&name)), bytes)?;
+    }
+    Ok(moved)
+}
+
+/// The chunks by name, at most [`limits::KNOWN_CHUNKS`].
+pub(crate) struct Known(HashMap<ChunkId, Chunk>);
+
+impl Known {
+    /// Reads as much of the index as there is room for.
+    pub(crate) fn load(vault: &Vault) -> Result<Known, BackupError> {
+        let mut known = Known(HashMap::new());
+        for object in vault.list(PREFIX)? {
+            if known.0.len() >= limits::KNOWN_CHUNKS {
+                break;
+            }
+            match read(vault, &object) {
+                Ok(chunks) => chunks.iter().for_each(|chunk| known.add(*chunk)),
+                // It is not needed, and a verification reports the damage of what is.
+                Err(BackupError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(known)
+    }
+
+    pub(crate) fn add(&mut self, chunk: Chunk) {
+        if self.0.len() < limits::KNOWN_CHUNKS {
+            self.0.insert(chunk.id, chunk);
+        }
+    }
+
+    pub(crate) fn get(&self, id: ChunkId) -> Option<Chunk> {
+        self.0.get(&id).copied()
+    }
+}
