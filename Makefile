@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
+.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -70,7 +70,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad api alerts ontap docs browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api alerts ontap docs browser lab unit
 
 deps:
 	bash .ci/deps
@@ -130,6 +130,11 @@ smb:
 ad:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/ad/run
+
+# Aggregates on a Ceph of the tests' own, from Debian's packages (else skipped by name).
+ceph:
+	$(CARGO) build --workspace --bins --locked
+	conformance/ceph/run
 
 # Clients that others have written, against the API of the real binary.
 api:

@@ -78,6 +78,10 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
               'weir ontap "snapmirror create -source-path weir:vol1 -destination-path b://weir/vol1 -policy StrictSync"'):
     NOT_RUN["docs/operating/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair*.rs have them"
 
+for first in ("apt install librados2                        # on each machine that serves; the build and other servers need nothing of Ceph",
+              """ceph auth get-or-create client.weir mon 'allow r, allow command "osd blocklist"' osd 'allow rwx pool=weir'"""):
+    NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
+
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
               "weir storage-pools update default --active-directory=ad",
               "weir active-directories create ad --domain=example.com --dns=10.0.0.53 --net-bios-prefix=files --username=Administrator",

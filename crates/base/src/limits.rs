@@ -8,6 +8,7 @@ pub mod memory;
 pub mod mirror;
 pub mod net;
 pub mod protocol;
+pub mod rados;
 pub mod replica;
 
 /// Bytes in a block: the unit of the device, the cache, trees and checksums.

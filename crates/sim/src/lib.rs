@@ -1,5 +1,7 @@
 //! Simulation: the parts with which the tests of Weir prove that it keeps its promises.
 //!
+//! - [`device_suite`]: promises that every kind of device keeps;
+//! - [`rados`]: a simulated cluster of objects, with fencing and OSDs that learn of it late;
 //! - [`disk`]: simulated devices that lose power, tear, reorder, fail, rot and fill up;
 //! - [`model`]: a reference model of a volume, made of plain maps;
 //! - [`generate`]: random operations, dense in collisions and corner cases;
@@ -14,6 +16,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod crash;
+pub mod device_suite;
 pub mod disk;
 pub mod engine;
 pub mod faults;
@@ -26,6 +29,7 @@ pub mod mirrors;
 pub mod model;
 pub mod nfs;
 pub mod pair;
+pub mod rados;
 pub mod rand;
 pub mod restart;
 pub mod runner;

@@ -54,7 +54,7 @@ use crate::superblock::Superblock;
 use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
 use weir_base::AggregateId;
 
-pub use files::Location;
+pub use files::{AggregateDevices, FolderLocation, Inspected, Location};
 pub use open::{Finding, Inspection, Replay};
 
 /// Services that an aggregate uses: memory, time and randomness.
@@ -270,11 +270,18 @@ impl Aggregate {
 
     /// Returns the number of blocks that the device could still grow by; `None` if that is unknown.
     fn growable(&self) -> Option<u64> {
+        let stats = self.space.stats();
         let host_free = self.device.host_free()?;
-        // Saturates: the maximum may be below the current length.
+        let taken = match self.device.hints().thin {
+            true => stats.free,
+            false => 0,
+        };
+        // Saturates: the maximum may be below the current length, and the host may have less than
+        // the device.
         let most = self.device.max_length();
         let beyond = most.saturating_sub(self.device.length());
-        Some(host_free.min(beyond.saturating_add(self.space.stats().holes)))
+        let growable = host_free.saturating_sub(taken);
+        Some(growable.min(beyond.saturating_add(stats.holes)))
     }
 
     /// Returns the current physical space: the device's, and the space that the host's file system
@@ -295,6 +302,7 @@ impl Aggregate {
     /// soon, so the host gets their space. Blocks the calling thread on the device. Returns true if
     /// another call may find more.
     pub fn discard_free(&self) -> bool {
+        self.limit_thin();
         let mut lull = self.lull.lock();
         // Before what the last checkpoint freed counts: that is the least that was free.
         let spare = lull.note(self.env.clock.monotonic(), self.space.spare());
@@ -308,7 +316,15 @@ impl Aggregate {
         more
     }
 
+    /// Bounds the space by the host's, if the device has none of its own.
+    fn limit_thin(&self) {
+        if self.device.hints().thin {
+            self.space.limit(self.device.host_free());
+        }
+    }
+
     fn prepare_space(&self) {
+        self.limit_thin();
         let host_free = self.growable();
         // Enough for all of memory; no more is reserved before the next checkpoint.
         self.space.prepare(host_free, self.env.pool.total() as u64);

@@ -48,6 +48,9 @@ pub struct Hints {
     /// True if the first write to a block costs no more than later ones: a log on the device needs
     /// no preparation.
     pub prepared: bool,
+    /// True if blocks that were not written take no space of the host: what the host has left
+    /// bounds the blocks that can be used, however long the device is.
+    pub thin: bool,
 }
 
 impl Hints {
@@ -56,6 +59,7 @@ impl Hints {
         longest_write: NODE_WRITE,
         writes_in_flight: CHECKPOINT_IN_FLIGHT,
         prepared: false,
+        thin: false,
     };
 }
 

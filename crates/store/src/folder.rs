@@ -546,6 +546,15 @@ fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
     }
 }
 
+/// Locks a folder without an aggregate of its own, such as the data folder of a server whose
+/// aggregate is elsewhere, for as long as the returned file is open.
+///
+/// # Errors
+/// [`StoreError::Format`] if another process has it.
+pub fn lock_only(dir: &Path) -> Result<File, StoreError> {
+    lock(dir)
+}
+
 /// Locks the folder for as long as the file is open. The lock ends with the process, however it
 /// ends.
 fn lock(dir: &Path) -> Result<File, StoreError> {

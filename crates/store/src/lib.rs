@@ -23,7 +23,7 @@ pub mod task;
 pub mod tree;
 pub mod verify;
 
-pub use aggregate::{Aggregate, Env, Location, Replay};
+pub use aggregate::{Aggregate, AggregateDevices, Env, FolderLocation, Location, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
 pub use checkpoint::{CpWriter, Run};

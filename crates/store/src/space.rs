@@ -246,6 +246,9 @@ pub struct Space {
     reserved: AtomicU64,
     floor: AtomicU64,
     growth: AtomicU64,
+    /// Blocks that a [thin](crate::device::Hints::thin) device's host has left; all, if it is not
+    /// thin or that is unknown.
+    room: AtomicU64,
     /// Set when a request was refused for lack of space, until there is enough again.
     refusing: AtomicBool,
 }
@@ -650,8 +653,10 @@ impl Space {
 
     fn left(&self, reserved: u64) -> u64 {
         let kept = reserved + self.floor.load(Ordering::Relaxed);
+        let free = self.free.load(Ordering::Relaxed);
+        let room = self.room.load(Ordering::Relaxed);
         // Saturates: the floor may exceed the free blocks.
-        self.free.load(Ordering::Relaxed).saturating_sub(kept)
+        free.min(room).saturating_sub(kept)
     }
 
     /// Returns the number of provisioned blocks that requests may still reserve.
@@ -693,13 +698,23 @@ impl Space {
         }
     }
 
+    /// Bounds the blocks that requests may use by those that the host of a thin device has left.
+    pub fn limit(&self, host_free: Option<u64>) {
+        let room = host_free.unwrap_or(u64::MAX);
+        if self.room.swap(room, Ordering::Relaxed) < room {
+            // The host has got space.
+            self.exhausted.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the space of the device.
     pub fn stats(&self) -> Stats {
+        let free =
+            self.free.load(Ordering::Relaxed) + self.reclaimable_blocks.load(Ordering::Relaxed);
         Stats {
             total: self.total.load(Ordering::Relaxed),
             holes: self.holes.load(Ordering::Relaxed),
-            free: self.free.load(Ordering::Relaxed)
-                + self.reclaimable_blocks.load(Ordering::Relaxed),
+            free: free.min(self.room.load(Ordering::Relaxed)),
             reserved: self.reserved.load(Ordering::Relaxed),
             floor: self.floor.load(Ordering::Relaxed),
             growth: self.growth.load(Ordering::Relaxed),
@@ -741,7 +756,8 @@ impl Space {
     /// Provisions a step of space: holes first, then blocks beyond the device's length. Returns
     /// `false` if the host has none.
     fn grow(&self) -> bool {
-        if self.exhausted.load(Ordering::Relaxed) {
+        let room = self.room.load(Ordering::Relaxed);
+        if self.exhausted.load(Ordering::Relaxed) || self.free.load(Ordering::Relaxed) >= room {
             return false;
         }
         let before = self.provisioned();

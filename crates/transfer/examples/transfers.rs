@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use weir_base::{Clock, Ino, Rng, SystemClock, SystemRng};
 use weir_store::FramePool;
-use weir_store::aggregate::{Aggregate, Env, Location};
+use weir_store::aggregate::{Aggregate, Env, FolderLocation};
 use weir_transfer::pipe::{Pipe, Ran};
 use weir_transfer::send::SendOptions;
 use weir_volume::{CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability, Volume};
@@ -45,7 +45,7 @@ fn main() {
         clock: Arc::clone(&clock),
         rng: Arc::clone(&rng),
     };
-    let (agg, replay) = Aggregate::create(&Location::new(&dir), env).unwrap();
+    let (agg, replay) = Aggregate::create(&FolderLocation::new(&dir).into(), env).unwrap();
     let engine = Engine::open(agg, replay, &*rng, EngineOptions::default()).unwrap();
     let volume = |name: &str| {
         engine

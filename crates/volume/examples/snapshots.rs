@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use weir_base::{Clock, Rng, SystemClock, SystemRng};
 use weir_store::FramePool;
-use weir_store::aggregate::{Aggregate, Env, Location};
+use weir_store::aggregate::{Aggregate, Env, FolderLocation};
 use weir_volume::{CreateHow, Engine, EngineContext, EngineOptions, SetAttr, Stability};
 
 const FILE: u64 = 256 << 20;
@@ -29,7 +29,7 @@ fn main() {
         clock: Arc::clone(&clock),
         rng: Arc::clone(&rng),
     };
-    let (agg, replay) = Aggregate::create(&Location::new(&dir), env).unwrap();
+    let (agg, replay) = Aggregate::create(&FolderLocation::new(&dir).into(), env).unwrap();
     let engine = Engine::open(agg, replay, &*rng, EngineOptions::default()).unwrap();
     let vol = engine
         .create_volume("v", (0, 0), 0o755, clock.now(), &*rng)

@@ -27,8 +27,8 @@ pub struct Ready<'a> {
 
 /// A new aggregate.
 pub struct Created<'a> {
-    /// The data folder.
-    pub data: &'a Path,
+    /// Name of the place: a data folder, or an aggregate elsewhere.
+    pub place: String,
     /// Size that the device has now, and up to which it grows.
     pub device: (Size, Size),
     /// Size of the intent log.
@@ -66,12 +66,12 @@ impl Paint {
 
 impl Created<'_> {
     fn write(&self, text: &mut String, paint: Paint) -> fmt::Result {
-        let Created { data, device, .. } = self;
+        let Created { place, device, .. } = self;
         let log = match self.log_folder {
             Some(folder) => format!("{} in {}", self.log, folder.display()),
             None => format!("{}", self.log),
         };
-        let title = format!("Created the data folder {}:", data.display());
+        let title = format!("Created {place}:");
         writeln!(text, "\n{}", paint.heading(title))?;
         writeln!(
             text,
@@ -227,7 +227,7 @@ mod tests {
         let exports = [export("/vol1")];
         let ready = |address: &str, registered| {
             let first = Created {
-                data: Path::new("./weir-data"),
+                place: "the data folder ./weir-data".to_owned(),
                 device: (Size(64 << 20), Size((36 << 30) - 1)),
                 log: Size(2 << 30),
                 log_folder: None,

@@ -9,6 +9,7 @@ use weir_base::network::AddressBlock;
 use crate::endpoint::{self, ApiAddress};
 use crate::output::Output;
 use weir_node::size::Size;
+use weir_rados_store::Place;
 
 /// Self-hosted NFS, SMB and API-driven file storage with provisioned throughput.
 #[derive(Debug, Parser)]
@@ -100,12 +101,33 @@ pub enum SmbSigning {
     Offered,
 }
 
+/// Options that name an aggregate on RADOS.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RadosArgs {
+    /// The aggregate is in a pool of Ceph, under this name; the data folder then has what belongs
+    /// to this server only. A name without an aggregate gets a new one. Needs Ceph's librados2
+    #[arg(long, value_name = "rados:POOL/ID", conflicts_with = "log_dir")]
+    pub aggregate: Option<Place>,
+    /// Ceph's configuration file [default: /etc/ceph/ceph.conf]
+    #[arg(long, value_name = "FILE", requires = "aggregate")]
+    pub ceph_conf: Option<PathBuf>,
+    /// The keyring of Ceph's user [default: as the configuration says]
+    #[arg(long, value_name = "FILE", requires = "aggregate")]
+    pub ceph_keyring: Option<PathBuf>,
+    /// The user of Ceph, such as client.weir [default: client.admin]
+    #[arg(long, value_name = "NAME", requires = "aggregate")]
+    pub ceph_user: Option<String>,
+}
+
 /// `weir serve`
 #[derive(Debug, Args)]
 pub struct Serve {
     /// The data folder
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
     /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,
@@ -573,6 +595,9 @@ pub struct Check {
     /// Where the intent log is, if not in the data folder
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
     /// Mend what can be mended without losing anything
     #[arg(long)]
     pub repair: bool,
@@ -651,6 +676,9 @@ pub struct Rebuild {
     /// Where the intent log is, if not in the data folder
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
     /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,

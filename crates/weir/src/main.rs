@@ -29,6 +29,7 @@ mod plane;
 mod predecessor;
 mod preflight;
 mod progress;
+mod rados;
 mod referrals;
 mod reload;
 mod reply_gate;

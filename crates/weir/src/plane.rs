@@ -17,7 +17,7 @@ use weir_api::live::Live;
 use weir_api::{Access, AppState, Benchmarks, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
-use weir_control::{Actor, Control, Options};
+use weir_control::{Actor, CatalogCopy, Control, Options};
 use weir_volume::Engine;
 
 use crate::cli::Serve;
@@ -197,6 +197,8 @@ pub struct Parts<'a> {
     pub smb: Arc<weir_smb::Service>,
     /// The pair that this node is one of.
     pub pair: Option<Arc<Pair>>,
+    /// Second place of the catalog.
+    pub copy: Option<Arc<dyn CatalogCopy>>,
     /// Bytes that the device holds.
     pub device_bytes: u64,
     /// The metrics, piece by piece.
@@ -239,7 +241,7 @@ impl Plane {
             clock: Arc::clone(&parts.clock),
             rng: Arc::new(SystemRng) as Arc<dyn Rng>,
             device_bytes: parts.device_bytes,
-            copy: parts.pair.clone().map(|pair| pair as _),
+            copy: parts.copy.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -3,25 +3,32 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use weir_rados_store::Connected;
 use weir_store::folder::Folder;
 
 use crate::cli::Serve;
 use crate::endpoint::ApiAddress;
 use crate::plane;
-use crate::{instances, krb5, referrals, tls, usage};
+use crate::{instances, krb5, rados, referrals, tls, usage};
 use weir_node::exports;
 
-/// Checks the options, the files that they name and the catalog. Returns true for a first start, which creates the
-/// aggregate.
+/// Checks the options, the files that they name and the catalog. Returns true for a first start,
+/// which creates the aggregate, and the connection to an aggregate on RADOS.
 ///
 /// # Errors
-/// An option or file is invalid; the catalog cannot be opened, or belongs to another aggregate.
-pub fn check(args: &Serve) -> Result<bool> {
+/// An option or file is invalid; the cluster cannot be reached; the catalog cannot be opened, or
+/// belongs to another aggregate.
+pub fn check(args: &Serve) -> Result<(bool, Option<Connected>)> {
     options(args)?;
-    match Folder::exists(&args.data)? {
-        true => Ok(false),
-        false => check_first(args).map(|()| true),
+    let aggregate = rados::connect(&args.rados)?;
+    let exists = match &aggregate {
+        Some(aggregate) => aggregate.exists()?,
+        None => Folder::exists(&args.data)?,
+    };
+    if !exists {
+        check_first(args)?;
     }
+    Ok((!exists, aggregate))
 }
 
 /// Checks the options and the files that they name.

@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use weir_api::Mounts;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, SystemClock};
 
-use crate::announce::{Created, Paint, Ready};
+use crate::announce::{Paint, Ready};
 use crate::cli::Serve;
 use crate::conditions::{self, Finder};
 use crate::described::{self, Server};
@@ -79,7 +79,7 @@ pub fn run(args: &Serve) -> Result<()> {
         );
     }
     let memory = memory(args)?;
-    let first = preflight::check(args)?;
+    let (first, aggregate) = preflight::check(args)?;
     let moving =
         weir_pair_node::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
     // It is not there yet, and may not be for long.
@@ -111,7 +111,8 @@ pub fn run(args: &Serve) -> Result<()> {
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
     let mut starting = begin("opening the data folder")?;
-    let opened = storage::Opened::open(args, Size(memory.0 - network), &clock, &starting)?;
+    let rest = Size(memory.0 - network);
+    let opened = storage::Opened::open(args, aggregate.as_ref(), rest, &clock, &starting)?;
     if let Some(pair) = &opened.pair {
         // No port is listened at meanwhile.
         drop(starting);
@@ -148,6 +149,7 @@ pub fn run(args: &Serve) -> Result<()> {
             clock: Arc::clone(&clock),
             mounts,
             smb: storage.smb(),
+            copy: storage.catalog_copy(),
             pair: pair.clone(),
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
@@ -180,6 +182,8 @@ pub fn run(args: &Serve) -> Result<()> {
         peers,
     )?;
 
+    // A server that takes over from here on has to have them.
+    storage.keep_files()?;
     let live = storage.live();
     let certificate = plane.tls().map(|tls| tls.certificate);
     if let Some(path) = &certificate {
@@ -307,20 +311,11 @@ pub fn run(args: &Serve) -> Result<()> {
         let here = tokio::runtime::Handle::current();
         let run = move |work| drop(here.spawn(work));
         storage.service().run_in_background(Arc::new(run));
-        let log_folder = args.log_dir.as_deref();
         let ready = Ready {
             mounts,
             api: plane.api(),
             smb: smb_address,
-            created: first.then(|| Created {
-                data: &args.data,
-                device: (
-                    Size(file_bytes(&args.data.join("device"))),
-                    Size(storage.device_bytes()),
-                ),
-                log: Size(file_bytes(&log_folder.unwrap_or(&args.data).join("log"))),
-                log_folder,
-            }),
+            created: first.then(|| storage.created(args)),
             exports: &storage.node().exports(),
         };
         if let Some(pair) = &pair {
@@ -448,10 +443,6 @@ async fn watchdog(interval: Duration, wakeups: Wakeups) {
         }
         before = beats;
     }
-}
-
-fn file_bytes(file: &Path) -> u64 {
-    std::fs::metadata(file).map_or(0, |file| file.len())
 }
 
 fn memory(args: &Serve) -> Result<Size> {

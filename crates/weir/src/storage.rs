@@ -10,15 +10,18 @@ use std::task::Context;
 use weir_base::limits::api::{LIVE_BYTES, LIVE_SHARE};
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use parking_lot::RwLock;
 use tokio_rustls::rustls::ServerConfig;
 use weir_api::live::Live;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Rng, SystemRng};
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
+use weir_control::CatalogCopy;
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
+use weir_rados_store::{Connected, Sizes};
 use weir_smb::negotiate::Protection;
-use weir_store::aggregate::Location;
+use weir_store::aggregate::{FolderLocation, Location};
+use weir_store::layout::MAX_BLOCKS;
 use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::grace::{GRACE, Records};
 use weir_vfs::stats::{Cause, Stats};
@@ -28,11 +31,13 @@ use weir_volume::{Engine, EngineOptions};
 
 use crate::accounts::{self, Accounts, Asked};
 use crate::ad::{self, Membership};
+use crate::announce::Created;
 use crate::cli::{Serve, SmbSigning};
 use crate::endpoint::ApiAddress;
 use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::notify::Starting;
+use crate::rados::Held;
 use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
 use crate::{domains, plane, referrals, resolve, tls, users};
@@ -83,6 +88,8 @@ pub struct Opened {
     /// The node of a pair that this is.
     pub pair: Option<Arc<Pair>>,
     engine: Arc<Engine>,
+    /// The aggregate's ownership, if it is on RADOS.
+    held: Option<Held>,
     room: Room,
     rules: Vec<weir_vfs::Rule>,
     tls: Option<Arc<ServerConfig>>,
@@ -105,6 +112,8 @@ pub struct Storage {
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
     pair: Option<Arc<Pair>>,
+    /// The aggregate's ownership, if it is on RADOS.
+    held: Option<Held>,
     /// Makes page frames ready for as long as this exists.
     _pages: Populator,
 }
@@ -115,6 +124,7 @@ impl Opened {
     /// far the log has been replayed.
     pub fn open(
         args: &Serve,
+        aggregate: Option<&Connected>,
         memory: Size,
         clock: &Arc<dyn Clock>,
         starting: &Starting,
@@ -140,14 +150,7 @@ impl Opened {
             rng: Arc::clone(&rng),
         };
         let pages = Populator::start(&env.pool).context("starting a thread")?;
-        let mut location = location(&args.data, args.log_dir.as_deref());
-        if let Some(size) = args.size {
-            location.max_blocks = size.0 / BLOCK_SIZE as u64;
-            location.device_blocks = location.device_blocks.min(location.max_blocks);
-        }
-        location.log_most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG) / BLOCK_SIZE as u64;
-        location.pace = args.pace_disk;
-        location.log_lost = log_device::is_lost(args, config.is_some())?;
+        let (location, held) = place(args, aggregate, memory, config.is_some(), clock)?;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         starting.replays(replay.records.progress());
         // It is ours, and this process has it for itself.
@@ -183,7 +186,10 @@ impl Opened {
             }
             None => None,
         };
-        let lease = pair.as_ref().map(|pair| pair.lease());
+        let lease = match &held {
+            Some(held) => Some(held.settle(clock)),
+            None => pair.as_ref().map(|pair| pair.lease()),
+        };
         let lease = lease.unwrap_or_else(|| Arc::new(Lease::unlimited(Arc::clone(clock))));
         let commands = PairCommands {
             pair: pair.clone(),
@@ -195,6 +201,7 @@ impl Opened {
             lease,
             pair,
             engine,
+            held,
             room,
             rules,
             tls,
@@ -231,8 +238,7 @@ impl Storage {
         );
         let locks = Budget::new(usize::try_from(opened.locks)?);
         let stats = Arc::new(Stats::classed(os::cores(), weir_node::metrics::classes()));
-        let counters = Some(Arc::clone(&stats));
-        let vfs = Vfs::counting(key, Arc::clone(&throttle), locks, counters);
+        let vfs = Vfs::counting(key, Arc::clone(&throttle), locks, Some(Arc::clone(&stats)));
         vfs.publish_table(ExportTable::with_addresses(args.instance_addresses));
         vfs.follow(&engine);
         resolve::start(&vfs)?;
@@ -375,6 +381,7 @@ impl Storage {
         Ok(Storage {
             control,
             pair: opened.pair,
+            held: opened.held,
             protocols: Arc::new(Protocols::new(gate, rpc, smb)),
             engine,
             node,
@@ -449,24 +456,101 @@ impl Storage {
         Arc::clone(&self.node)
     }
 
+    /// Returns what a first start has made.
+    pub fn created<'a>(&self, args: &'a Serve) -> Created<'a> {
+        let aggregate = self.engine.aggregate();
+        let log_folder = args.log_dir.as_deref();
+        let in_folder = log_folder.unwrap_or(&args.data).join("log");
+        let bytes = |blocks: u64| Size(blocks * BLOCK_SIZE as u64);
+        Created {
+            place: match &args.rados.aggregate {
+                Some(place) => format!("the aggregate {place}"),
+                None => format!("the data folder {}", args.data.display()),
+            },
+            device: (
+                bytes(aggregate.device().length()),
+                Size(self.device_bytes()),
+            ),
+            log: match &self.held {
+                Some(held) => bytes(held.log_blocks()),
+                None => Size(std::fs::metadata(in_folder).map_or(0, |file| file.len())),
+            },
+            log_folder,
+        }
+    }
+
+    /// Returns the second place of the catalog.
+    pub fn catalog_copy(&self) -> Option<Arc<dyn CatalogCopy>> {
+        let held = self.held.as_ref().map(Held::catalog_copy);
+        held.or_else(|| self.pair.clone().map(|pair| pair as _))
+    }
+
+    /// Puts the data folder's files with an aggregate that is elsewhere, and from then on those that
+    /// change.
+    ///
+    /// # Errors
+    /// As [`Held::keep`].
+    pub fn keep_files(&mut self) -> Result<()> {
+        self.held.as_mut().map_or(Ok(()), Held::keep)
+    }
+
     /// Takes a last checkpoint and ends the engine.
     pub fn close(self) -> Result<()> {
         drop(self.control);
-        self.engine.shutdown().map_err(|error| {
+        let ended = self.engine.shutdown().map_err(|error| {
             let why = self
                 .engine
                 .poisoned()
                 .unwrap_or_else(|| format!("{error:?}"));
             anyhow!("no last checkpoint ({why}); the next start replays the log")
-        })
+        });
+        // The next owner needs no catalog of before.
+        let kept = self.held.as_ref().map_or(Ok(()), Held::keep_catalog);
+        ended.and(kept)
     }
 }
 
+/// Returns where the aggregate is, and the ownership of one on RADOS.
+fn place(
+    args: &Serve,
+    aggregate: Option<&Connected>,
+    memory: Size,
+    paired: bool,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Location, Option<Held>)> {
+    let most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG);
+    if let (Some(connected), Some(place)) = (aggregate, &args.rados.aggregate) {
+        ensure!(
+            !paired,
+            "{} is a node of a pair, whose aggregate is in the folder: leave out --aggregate",
+            args.data.display()
+        );
+        let sizes = Sizes {
+            max_blocks: args
+                .size
+                .map_or(MAX_BLOCKS, |size| size.0 / BLOCK_SIZE as u64),
+            log_bytes: most,
+        };
+        let catalog = args.catalog.as_deref();
+        let held = Held::take(connected, place, &args.data, catalog, sizes, clock)?;
+        return Ok((held.location(), Some(held)));
+    }
+    let mut location = location(&args.data, args.log_dir.as_deref());
+    if let Some(size) = args.size {
+        location.max_blocks = size.0 / BLOCK_SIZE as u64;
+        location.device_blocks = location.device_blocks.min(location.max_blocks);
+    }
+    location.log_most = most / BLOCK_SIZE as u64;
+    location.pace = args.pace_disk;
+    location.log_lost = log_device::is_lost(args, paired)?;
+    Ok((location.into(), None))
+}
+
 /// Where the files of `data` are.
-pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
-    Location {
+pub fn location(data: &Path, log_dir: Option<&Path>) -> FolderLocation {
+    FolderLocation {
         log: log_dir.map(Path::to_owned),
-        ..Location::new(data)
+        ..FolderLocation::new(data)
     }
 }
 

@@ -12,7 +12,7 @@ use common::api::{Api, PLACE};
 use common::caller::Caller;
 use serde_json::json;
 use weir_base::{Rng, SystemClock, SystemRng};
-use weir_store::aggregate::Location;
+use weir_store::aggregate::FolderLocation;
 use weir_store::{Aggregate, Env, FramePool};
 use weir_volume::{Engine, EngineContext, EngineOptions, SetAttr};
 
@@ -25,12 +25,12 @@ fn old_folder(data: &Path, names: &[&str]) {
         rng: Arc::clone(&rng),
     };
     let now = env.clock.now();
-    let location = Location {
+    let location = FolderLocation {
         max_blocks: 1 << 16,
         device_blocks: 1 << 14,
-        ..Location::new(data)
+        ..FolderLocation::new(data)
     };
-    let (aggregate, replay) = Aggregate::open_or_create(&location, env).unwrap();
+    let (aggregate, replay) = Aggregate::open_or_create(&location.into(), env).unwrap();
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
     for name in names {
         let volume = engine

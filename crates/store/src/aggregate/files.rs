@@ -1,4 +1,4 @@
-//! Aggregates in folders.
+//! Aggregates by their location: in a folder, or on devices that are opened elsewhere.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,44 @@ use crate::frame::FramePool;
 use crate::layout::MAX_BLOCKS;
 use weir_base::AggregateId;
 
+/// Place of an aggregate.
+#[derive(Clone)]
+pub enum Location {
+    /// Files in a folder.
+    Folder(FolderLocation),
+    /// Devices that are no files of this host, such as objects of a cluster.
+    Devices(Arc<dyn AggregateDevices>),
+}
+
+impl From<FolderLocation> for Location {
+    fn from(folder: FolderLocation) -> Location {
+        Location::Folder(folder)
+    }
+}
+
+/// The devices of an aggregate that is not in a folder. They belong to this process alone for as
+/// long as this exists, which the opener ensures.
+pub trait AggregateDevices: Send + Sync {
+    /// Returns the device for data, nodes and map.
+    fn device(&self) -> Arc<dyn Device>;
+
+    /// Returns the intent log's device. Writes to it are durable on completion.
+    fn log_device(&self) -> Arc<dyn Device>;
+
+    /// Returns the identity of the aggregate on the devices; `None` if there is none, or its
+    /// creation was interrupted.
+    fn id(&self) -> Option<AggregateId>;
+
+    /// Records durably that aggregate `id` has been created on the devices.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] or [`StoreError::Format`] if it cannot be recorded.
+    fn complete(&self, id: AggregateId) -> Result<(), StoreError>;
+}
+
 /// Paths of an aggregate's files, and their sizes at creation.
 #[derive(Clone, Debug)]
-pub struct Location {
+pub struct FolderLocation {
     /// Folder of the device, and of the log unless `log` names another.
     pub data: PathBuf,
     /// Folder of the intent log, if it is a different one.
@@ -40,11 +75,11 @@ pub struct Location {
 /// Divisor of the host's free space: the share that an intent log may take.
 pub const LOG_SHARE: u64 = 16;
 
-impl Location {
+impl FolderLocation {
     /// Creates a location in `data` with the minimum sizes that suit a server: 64 MiB of device,
     /// and 256 MiB of log.
-    pub fn new(data: impl Into<PathBuf>) -> Location {
-        Location {
+    pub fn new(data: impl Into<PathBuf>) -> FolderLocation {
+        FolderLocation {
             data: data.into(),
             log: None,
             log_lost: false,
@@ -57,11 +92,14 @@ impl Location {
     }
 }
 
+/// An aggregate opened read-only, its folder if it is in one, and the log's device.
+pub type Inspected = (Inspection, Option<Folder>, Arc<dyn Device>);
+
 impl Aggregate {
-    /// Creates an aggregate in an empty or missing folder, and opens it.
+    /// Creates an aggregate at a location that has none, and opens it.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if the folder is in use or not empty, or the host refuses;
+    /// [`StoreError::Format`] if the location is in use or not empty, or the host refuses;
     /// [`StoreError::NoSpace`]; [`StoreError::Io`].
     pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
@@ -75,6 +113,27 @@ impl Aggregate {
     /// As [`Aggregate::create`].
     pub fn create_copy(
         location: &Location,
+        env: Env,
+        id: AggregateId,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        match location {
+            Location::Folder(folder) => Self::create_in_folder(folder, env, id),
+            Location::Devices(devices) => {
+                if let Some(found) = devices.id() {
+                    return Err(StoreError::Format(
+                        format!("aggregate {found} is there already").into(),
+                    ));
+                }
+                let (device, log_device) = (devices.device(), devices.log_device());
+                Self::format(&device, &log_device, &env, id)?;
+                devices.complete(id)?;
+                Self::open_in(device, log_device, env, Some(id), None)
+            }
+        }
+    }
+
+    fn create_in_folder(
+        location: &FolderLocation,
         env: Env,
         id: AggregateId,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
@@ -94,12 +153,26 @@ impl Aggregate {
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
-    /// Opens the aggregate in a folder.
+    /// Opens the aggregate at a location.
     ///
     /// # Errors
-    /// As [`Aggregate::open_on`], and [`StoreError::Format`] if the folder is in use, is not an
-    /// aggregate's, or its log is elsewhere. Nothing is changed in that case.
+    /// As [`Aggregate::open_on`], and [`StoreError::Format`] if the location is in use, has no
+    /// aggregate, or its log is elsewhere. Nothing is changed in that case.
     pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        match location {
+            Location::Folder(folder) => Self::open_in_folder(folder, env),
+            Location::Devices(devices) => {
+                let id = existing(&**devices)?;
+                let (device, log_device) = (devices.device(), devices.log_device());
+                Self::open_in(device, log_device, env, Some(id), None)
+            }
+        }
+    }
+
+    fn open_in_folder(
+        location: &FolderLocation,
+        env: Env,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let lost = location.log.as_ref().filter(|_| location.log_lost);
         let (folder, log) = match lost {
             Some(log) => {
@@ -123,7 +196,7 @@ impl Aggregate {
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
-    /// Opens the aggregate in a folder, or creates one if the folder is empty or missing.
+    /// Opens the aggregate at a location, or creates one if there is none.
     ///
     /// # Errors
     /// As [`Aggregate::open`] and [`Aggregate::create`].
@@ -131,22 +204,31 @@ impl Aggregate {
         location: &Location,
         env: Env,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        if Folder::exists(&location.data)? {
+        let exists = match location {
+            Location::Folder(folder) => Folder::exists(&folder.data)?,
+            Location::Devices(devices) => devices.id().is_some(),
+        };
+        if exists {
             Self::open(location, env)
         } else {
             Self::create(location, env)
         }
     }
 
-    /// Opens the aggregate in a folder read-only, and changes nothing. The folder stays locked for
+    /// Opens the aggregate at a location read-only, and changes nothing. A folder stays locked for
     /// as long as the returned [`Folder`] exists. The third value is the log's device.
     ///
     /// # Errors
     /// As [`Aggregate::open`].
-    pub fn inspect(
-        location: &Location,
-        pool: &Arc<FramePool>,
-    ) -> Result<(Inspection, Folder, Arc<dyn Device>), StoreError> {
+    pub fn inspect(location: &Location, pool: &Arc<FramePool>) -> Result<Inspected, StoreError> {
+        let location = match location {
+            Location::Folder(folder) => folder,
+            Location::Devices(devices) => {
+                let id = existing(&**devices)?;
+                let inspection = Self::inspect_as(devices.device(), pool, Some(id))?;
+                return Ok((inspection, None, devices.log_device()));
+            }
+        };
         let folder = Folder::open(&location.data, location.log.as_deref())?;
         let (device, log_device) = devices(
             &folder,
@@ -155,12 +237,17 @@ impl Aggregate {
             pool,
         )?;
         let inspection = Self::inspect_as(device, pool, Some(folder.id()))?;
-        Ok((inspection, folder, log_device))
+        Ok((inspection, Some(folder), log_device))
     }
 }
 
+fn existing(devices: &dyn AggregateDevices) -> Result<AggregateId, StoreError> {
+    let missing = || StoreError::Format("there is no aggregate on the devices".into());
+    devices.id().ok_or_else(missing)
+}
+
 /// Returns the length of a new log in blocks.
-fn log_blocks(location: &Location, folder: &Folder) -> u64 {
+fn log_blocks(location: &FolderLocation, folder: &Folder) -> u64 {
     let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
     room.min(location.log_most).max(location.log_blocks)
 }
@@ -181,7 +268,7 @@ fn devices(
 }
 
 fn paced(
-    location: &Location,
+    location: &FolderLocation,
     env: &Env,
     device: Arc<dyn Device>,
     log_device: Arc<dyn Device>,
@@ -215,6 +302,7 @@ fn device(path: &Path, opened: io::Result<FileDevice>) -> Result<Arc<dyn Device>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::MemDevice;
     use crate::node::Key;
     use crate::tree::{self, Edit, TreeRoot};
     use std::ops::ControlFlow;
@@ -228,24 +316,80 @@ mod tests {
         }
     }
 
-    fn small(data: &Path) -> Location {
-        Location {
+    fn small(data: &Path) -> FolderLocation {
+        FolderLocation {
             device_blocks: 4096,
             log_blocks: 256,
             log_most: 256,
-            ..Location::new(data)
+            ..FolderLocation::new(data)
         }
+    }
+
+    fn at(folder: &FolderLocation) -> Location {
+        folder.clone().into()
+    }
+
+    /// Devices in memory that are kept over openings.
+    struct InMemory {
+        device: Arc<MemDevice>,
+        log: Arc<MemDevice>,
+        id: parking_lot::Mutex<Option<AggregateId>>,
+    }
+
+    impl AggregateDevices for InMemory {
+        fn device(&self) -> Arc<dyn Device> {
+            Arc::clone(&self.device) as _
+        }
+
+        fn log_device(&self) -> Arc<dyn Device> {
+            Arc::clone(&self.log) as _
+        }
+
+        fn id(&self) -> Option<AggregateId> {
+            *self.id.lock()
+        }
+
+        fn complete(&self, id: AggregateId) -> Result<(), StoreError> {
+            *self.id.lock() = Some(id);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn devices_outside_of_folders_hold_an_aggregate() {
+        let devices = Arc::new(InMemory {
+            device: Arc::new(MemDevice::growable(4096, 8192)),
+            log: Arc::new(MemDevice::new(258)),
+            id: parking_lot::Mutex::default(),
+        });
+        let place = Location::Devices(Arc::clone(&devices) as _);
+        assert!(refusal(Aggregate::open(&place, env(1))).contains("no aggregate"));
+        assert!(refusal(Aggregate::inspect(&place, &env(1).pool)).contains("no aggregate"));
+        let (agg, _) = Aggregate::open_or_create(&place, env(1)).unwrap();
+        let id = agg.id();
+        assert_eq!(devices.id(), Some(id));
+        assert!(agg.files().is_empty());
+        drop(agg);
+        assert!(refusal(Aggregate::create(&place, env(2))).contains("there already"));
+        let (agg, _) = Aggregate::open_or_create(&place, env(2)).unwrap();
+        assert_eq!(agg.id(), id);
+        drop(agg);
+        let (inspection, folder, log) = Aggregate::inspect(&place, &env(3).pool).unwrap();
+        assert_eq!((inspection.superblock.id, log.length()), (id, 258));
+        assert!(folder.is_none());
+        *devices.id.lock() = Some(AggregateId([7; 16]));
+        assert!(refusal(Aggregate::open(&place, env(3))).contains("belongs to aggregate"));
     }
 
     #[test]
     fn the_log_takes_what_there_is_up_to_its_bound() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Location {
+        let place = FolderLocation {
             log_most: 300,
             ..small(dir.path())
         };
-        drop(Aggregate::create(&place, env(1)).unwrap());
-        let (_, _, log) = Aggregate::inspect(&place, &env(2).pool).unwrap();
+        drop(Aggregate::create(&at(&place), env(1)).unwrap());
+        let (_, _, log) = Aggregate::inspect(&at(&place), &env(2).pool).unwrap();
         // Any disk that the tests run on has more than 16 times 300 blocks free.
         assert_eq!(log.length(), 300);
     }
@@ -261,22 +405,22 @@ mod tests {
     fn created_reopened_and_inspected() {
         let dir = tempfile::tempdir().unwrap();
         let place = small(&dir.path().join("data"));
-        let (agg, _) = Aggregate::open_or_create(&place, env(1)).unwrap();
+        let (agg, _) = Aggregate::open_or_create(&at(&place), env(1)).unwrap();
         let id = agg.id();
         for _ in 0..3 {
             let cp = agg.begin().unwrap();
             agg.commit(cp, TreeRoot::EMPTY, agg.log().cut()).unwrap();
         }
         assert!(agg.space().stats().growth > 0);
-        assert!(refusal(Aggregate::open(&place, env(2))).contains("in use"));
-        assert!(refusal(Aggregate::inspect(&place, agg.pool())).contains("in use"));
+        assert!(refusal(Aggregate::open(&at(&place), env(2))).contains("in use"));
+        assert!(refusal(Aggregate::inspect(&at(&place), agg.pool())).contains("in use"));
         drop(agg);
-        let (inspection, folder, log) = Aggregate::inspect(&place, &env(3).pool).unwrap();
+        let (inspection, folder, log) = Aggregate::inspect(&at(&place), &env(3).pool).unwrap();
         assert_eq!(inspection.superblock.id, id);
         assert_eq!(inspection.superblock.generation.0, 4);
         assert_eq!(log.length(), 256);
         drop((inspection, folder, log));
-        let (agg, replay) = Aggregate::open_or_create(&place, env(4)).unwrap();
+        let (agg, replay) = Aggregate::open_or_create(&at(&place), env(4)).unwrap();
         assert_eq!((agg.id(), agg.generation().0), (id, 4));
         assert_eq!((replay.records.count(), replay.findings), (0, vec![]));
     }
@@ -285,14 +429,14 @@ mod tests {
     fn a_large_tree_survives_on_a_real_file() {
         let dir = tempfile::tempdir().unwrap();
         let place = small(&dir.path().join("data"));
-        let (agg, _) = Aggregate::create(&place, env(1)).unwrap();
+        let (agg, _) = Aggregate::create(&at(&place), env(1)).unwrap();
         let mut cp = agg.begin().unwrap();
         let put = |i: u64| Edit::Put(Key::new(i, 1, 0), i.to_le_bytes().repeat(20));
         let edits = (0..40_000).map(put);
         let root = tree::apply(&mut cp, &agg.source(), VolumeId(1), &TreeRoot::EMPTY, edits);
         agg.commit(cp, root.unwrap(), agg.log().cut()).unwrap();
         drop(agg);
-        let (agg, _) = Aggregate::open(&place, env(2)).unwrap();
+        let (agg, _) = Aggregate::open(&at(&place), env(2)).unwrap();
         let mut next = 0u64;
         tree::scan(
             &agg.source(),
@@ -321,7 +465,7 @@ mod tests {
             clock: Arc::clone(&clock) as _,
             ..env(1)
         };
-        let (agg, _) = Aggregate::create(&place, with_clock).unwrap();
+        let (agg, _) = Aggregate::create(&at(&place), with_clock).unwrap();
         let discard = || {
             while agg.discard_free() {}
         };
@@ -381,7 +525,7 @@ mod tests {
         );
 
         drop(agg);
-        let (agg, _) = Aggregate::open(&place, env(2)).unwrap();
+        let (agg, _) = Aggregate::open(&at(&place), env(2)).unwrap();
         assert_eq!(agg.space().stats().holes, stats.holes);
         commit(&agg, &mut |cp| {
             let mut left = GIB;
@@ -396,40 +540,44 @@ mod tests {
     #[test]
     fn the_log_may_be_elsewhere_but_must_be_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| Location {
+        let place = |name: &str| FolderLocation {
             log: Some(dir.path().join(format!("{name}-log"))),
             ..small(&dir.path().join(name))
         };
-        drop(Aggregate::create(&place("a"), env(1)).unwrap());
-        drop(Aggregate::create(&place("b"), env(2)).unwrap());
-        drop(Aggregate::open(&place("a"), env(3)).unwrap());
-        let mixed = Location {
+        drop(Aggregate::create(&at(&place("a")), env(1)).unwrap());
+        drop(Aggregate::create(&at(&place("b")), env(2)).unwrap());
+        drop(Aggregate::open(&at(&place("a")), env(3)).unwrap());
+        let mixed = FolderLocation {
             log: place("b").log,
             ..place("a")
         };
-        assert!(refusal(Aggregate::open(&mixed, env(3))).contains("holds the log of aggregate"));
+        assert!(
+            refusal(Aggregate::open(&at(&mixed), env(3))).contains("holds the log of aggregate")
+        );
         // Files swapped without changing the identity files.
         let (a, b) = (dir.path().join("a/device"), dir.path().join("b/device"));
         let between = dir.path().join("between");
         for (from, to) in [(&a, &between), (&b, &a), (&between, &b)] {
             std::fs::rename(from, to).unwrap();
         }
-        assert!(refusal(Aggregate::open(&place("a"), env(3))).contains("belongs to aggregate"));
+        assert!(
+            refusal(Aggregate::open(&at(&place("a")), env(3))).contains("belongs to aggregate")
+        );
     }
 
     #[test]
     fn a_full_host_is_no_space_and_an_interrupted_creation_is_repeated() {
         let dir = tempfile::tempdir().unwrap();
-        let huge = Location {
+        let huge = FolderLocation {
             device_blocks: 1 << 40,
             ..small(&dir.path().join("a"))
         };
         assert!(matches!(
-            Aggregate::create(&huge, env(1)),
+            Aggregate::create(&at(&huge), env(1)),
             Err(StoreError::NoSpace)
         ));
         assert!(!Folder::exists(&huge.data).unwrap());
-        drop(Aggregate::open_or_create(&small(&huge.data), env(1)).unwrap());
-        drop(Aggregate::open_or_create(&small(&huge.data), env(1)).unwrap());
+        drop(Aggregate::open_or_create(&at(&small(&huge.data)), env(1)).unwrap());
+        drop(Aggregate::open_or_create(&at(&small(&huge.data)), env(1)).unwrap());
     }
 }

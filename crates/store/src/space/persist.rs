@@ -71,6 +71,7 @@ impl Space {
             reserved: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             growth: AtomicU64::new(0),
+            room: AtomicU64::new(u64::MAX),
             refusing: AtomicBool::new(false),
         };
         space.extend(&mut state, length)?;

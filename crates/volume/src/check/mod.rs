@@ -327,11 +327,11 @@ pub fn repair_on(
     Ok(again)
 }
 
-/// Checks the aggregate in a folder. With `repair`, also repairs faults that can be repaired
+/// Checks the aggregate at a location. With `repair`, also repairs faults that can be repaired
 /// without loss.
 ///
 /// # Errors
-/// As [`check_on`], and if the folder is in use or not an aggregate's.
+/// As [`check_on`], and if the location is in use or has no aggregate.
 pub fn check(
     location: &Location,
     env: &Env,

@@ -19,7 +19,7 @@ use weir_volume::{Engine, EngineOptions};
 use crate::cli::Rebuild;
 use crate::commands::check;
 use crate::progress::Task;
-use crate::{ad, plane, storage};
+use crate::{ad, plane, rados, storage};
 use weir_node::backend::{self, Node};
 
 /// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
@@ -33,7 +33,11 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         None => Levels::built_in().context("the service levels"),
     }?;
     let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
-    let location = storage::location(&args.data, args.log_dir.as_deref());
+    let held = rados::hold(&args.rados, &args.data, args.catalog.as_deref(), &clock)?;
+    let location = match &held {
+        Some(held) => held.location(),
+        None => storage::location(&args.data, args.log_dir.as_deref()).into(),
+    };
     let task = Task::reading(
         &format!("rebuilding the catalog of {}", args.data.display()),
         "run it again; what was made anew so far stays",
@@ -69,6 +73,9 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
     ended.map_err(|error| anyhow!("the last checkpoint failed: {error}"))?;
+    if let Some(held) = &held {
+        held.keep_catalog()?;
+    }
     drop(task);
     // A server that has left its domain has the file, with nothing in it.
     let of_domain = fs::metadata(args.data.join(ad::FILE));

@@ -12,7 +12,7 @@ use weir_volume::check::{CheckOptions, Fault, Report, check};
 
 use crate::cli::Check;
 use crate::progress::Task;
-use crate::{plane, storage};
+use crate::{plane, rados, storage};
 use weir_node::os;
 
 /// Memory for reading: a share of the machine's, within these bounds.
@@ -34,7 +34,11 @@ pub fn environment() -> Result<Env> {
 /// Verifies everything and prints what is wrong, then a summary. Faults make it an error.
 pub fn run(args: &Check) -> Result<()> {
     let env = environment()?;
-    let location = storage::location(&args.data, args.log_dir.as_deref());
+    let held = rados::hold(&args.rados, &args.data, args.catalog.as_deref(), &env.clock)?;
+    let location = match &held {
+        Some(held) => held.location(),
+        None => storage::location(&args.data, args.log_dir.as_deref()).into(),
+    };
     let left = match args.repair {
         true => "run it again; a repair that was cut short loses nothing",
         false => "nothing was changed",

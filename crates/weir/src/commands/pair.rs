@@ -311,16 +311,17 @@ fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
             "{} is not empty, and the second copy of an aggregate is made anew: take an empty folder",
             data.display()
         );
-        let (_, folder, _) = Aggregate::inspect(&location, &env.pool)
+        let (held, _folder, _) = Aggregate::inspect(&location.into(), &env.pool)
             .with_context(|| format!("{} holds something else", data.display()))?;
         // What it holds is at no position that a partner could have.
         State::new(Register::first(Side::A), true).write(data)?;
-        return Ok(folder.id().to_string());
+        return Ok(held.superblock.id.to_string());
     }
     if let Some(size) = folder.size {
         location.max_blocks = size.0 / weir_base::BLOCK_SIZE as u64;
         location.device_blocks = location.device_blocks.min(location.max_blocks);
     }
+    let location = location.into();
     let (aggregate, _) = match id {
         Some(id) => Aggregate::create_copy(&location, env, id),
         None => Aggregate::create(&location, env),

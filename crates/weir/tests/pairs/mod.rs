@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_base::{SystemClock, SystemRng};
-use weir_store::aggregate::Location;
+use weir_store::aggregate::FolderLocation;
 use weir_store::{Aggregate, Env, FramePool};
 use weir_testclient::nfs3::{Call, FILE_SYNC, Fh, How, Reply, Sattr, UNSTABLE, Verifier};
 use weir_testclient::{Caller, In, rpc};
@@ -248,9 +248,9 @@ impl Node {
             clock: Arc::new(SystemClock::new()),
             rng: Arc::new(SystemRng),
         };
-        let mut location = Location::new(&self.data);
+        let mut location = FolderLocation::new(&self.data);
         location.log.clone_from(&self.log);
-        let (aggregate, replay) = Aggregate::open(&location, env).unwrap();
+        let (aggregate, replay) = Aggregate::open(&location.into(), env).unwrap();
         let options = EngineOptions {
             standby: true,
             ..EngineOptions::default()

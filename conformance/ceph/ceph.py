@@ -1,0 +1,227 @@
+"""A Ceph of one monitor, one manager and one OSD on 127.0.0.1, in a temporary folder, and servers of Weir on it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+WEIR = os.environ.get("WEIR", "weir")
+KILLTEST = os.environ.get("KILLTEST", "weir-killtest")
+DEVICE_SUITE = os.environ.get("DEVICE_SUITE", "device-suite")
+CEPH = os.environ.get("CEPH", "ceph")
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIB = os.path.join(CEPH, "root/usr/lib/x86_64-linux-gnu")
+POOL = "weir"
+
+CONF = """[global]
+fsid = {fsid}
+mon_host = [v2:127.0.0.1:{port},v1:127.0.0.1:{port1}]
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+ms_bind_port_min = {low}
+ms_bind_port_max = {high}
+run_dir = {folder}/run
+admin_socket = {folder}/run/$name.$pid.asok
+log_file = {folder}/log/$name.log
+log_to_stderr = false
+err_to_stderr = true
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+osd_crush_chooseleaf_type = 0
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_num = 16
+osd_pool_default_pg_autoscale_mode = off
+mon_allow_pool_size_one = true
+mon_warn_on_pool_no_redundancy = false
+mon_warn_on_insecure_global_id_reclaim_allowed = false
+mon_data_avail_crit = 0
+mon_data_avail_warn = 0
+# What is full is known after a second instead of ten.
+mgr_tick_period = 1
+mgr_stats_period = 1
+osd_class_dir = {lib}/rados-classes
+erasure_code_dir = {lib}/ceph/erasure-code
+plugin_dir = {lib}/ceph
+mgr_module_path = {folder}/no-modules
+[mon.a]
+mon_data = {folder}/mon
+[mgr]
+mgr_data = {folder}/mgr
+[osd]
+osd_data = {folder}/osd$id
+osd_objectstore = bluestore
+bluestore_block_size = {bytes}
+bluestore_block_db_create = false
+bluestore_block_wal_create = false
+bluestore_cache_autotune = false
+bluestore_cache_size = 64M
+osd_memory_target = 512M
+osd_op_num_shards = 2
+osd_op_num_threads_per_shard = 1
+osd_class_load_list = *
+osd_class_default_list = *
+[client]
+log_file =
+"""
+
+
+def free_ports(count):
+    """The first of so many ports that nobody listens at."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = probe.getsockname()[1]
+        if first + count > 65535:
+            continue
+        probes = [socket.socket() for _ in range(count)]
+        try:
+            for at, one in enumerate(probes):
+                one.bind(("127.0.0.1", first + at))
+            return first
+        except OSError:
+            continue
+        finally:
+            for one in probes:
+                one.close()
+
+
+class Ceph:
+    """The cluster. Its disk is a sparse file."""
+
+    def __init__(self, disk_bytes=4 << 30):
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-ceph-")
+        self.daemons = []
+        path = self.folder.name
+        for name in ("run", "mon", "mgr", "osd0", "log", "no-modules"):
+            os.mkdir(os.path.join(path, name))
+        port = free_ports(12)
+        with open("/proc/sys/kernel/random/uuid", encoding="ascii") as uuid:
+            fsid = uuid.read().strip()
+        self.conf = os.path.join(path, "ceph.conf")
+        with open(self.conf, "w", encoding="ascii") as conf:
+            conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + 11, folder=path, lib=LIB,
+                                   bytes=disk_bytes))
+        binaries = ":".join(os.path.join(CEPH, "root", name) for name in ("usr/bin", "usr/sbin"))
+        self.environment = {
+            **os.environ, "CEPH_CONF": self.conf, "LD_LIBRARY_PATH": f"{LIB}:{LIB}/ceph",
+            "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": os.path.join(CEPH, "root/usr/lib/python3/dist-packages"),
+        }
+        try:
+            self.up(fsid, port)
+        except BaseException:
+            self.close()
+            raise
+
+    def up(self, fsid, port):
+        monmap = os.path.join(self.folder.name, "monmap")
+        self.run("monmaptool", "--create", "--fsid", fsid, "--set-min-mon-release", "pacific",
+                 "--addv", "a", f"[v2:127.0.0.1:{port},v1:127.0.0.1:{port + 1}]", monmap)
+        self.run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", "/dev/null")
+        self.daemon("ceph-mon", "-i", "a", "-f")
+        self.until("the monitor answers", lambda: self.run("ceph", "-s", check=False).returncode == 0)
+        self.daemon("ceph-mgr", "-i", "x", "-f")
+        self.run("ceph", "osd", "create")
+        self.run("ceph", "osd", "crush", "add", "osd.0", "1", "root=default")
+        self.run("ceph-osd", "-i", "0", "--mkfs")
+        self.daemon("ceph-osd", "-i", "0", "-f")
+        self.until("the OSD is up", lambda: self.json("osd", "stat")["num_up_osds"] == 1)
+        self.run("ceph", "osd", "pool", "create", POOL, "16", "16", "replicated")
+        self.run("ceph", "osd", "pool", "set", POOL, "size", "1", "--yes-i-really-mean-it")
+        self.run("ceph", "osd", "pool", "application", "enable", POOL, "weir")
+        self.until("the pool has statistics", lambda: self.stats() is not None)
+
+    def run(self, *words, check=True):
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def json(self, *words):
+        return json.loads(self.run("ceph", *words, "-f", "json").stdout)
+
+    def stats(self):
+        """What `ceph df` says of the pool, once it says something."""
+        pools = [pool for pool in self.json("df", "detail")["pools"] if pool["name"] == POOL]
+        return pools[0]["stats"] if pools and pools[0]["stats"]["max_avail"] else None
+
+    def daemon(self, *words):
+        with open(os.path.join(self.folder.name, "log", f"{words[0]}.out"), "wb") as out:
+            self.daemons.append(subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+
+    @staticmethod
+    def until(what, test, seconds=60):
+        end = time.monotonic() + seconds
+        while not test():
+            if time.monotonic() > end:
+                raise RuntimeError(f"not in {seconds} s: {what}")
+            time.sleep(0.1)
+
+    def close(self):
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
+        self.folder.cleanup()
+
+
+class Server:
+    """`weir serve` on an aggregate of the cluster, with a data folder of its own."""
+
+    def __init__(self, ceph, aggregate, folder, *arguments):
+        self.ceph = ceph
+        self.data = folder
+        self.place = ["--aggregate", f"rados:{POOL}/{aggregate}", "--ceph-conf", ceph.conf]
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [WEIR, "serve", "--data", folder, *self.place, "--nfs", "127.0.0.1:0", "--memory", "256M", "--no-rpcbind",
+             *(arguments or ["--api", "off"])],
+            env=ceph.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+
+    def started(self):
+        """Waits until it listens."""
+        Ceph.until("the server listens", lambda: "listening on" in self.output() or self.process.poll() is not None)
+        found = re.search(r"listening on 127\.0\.0\.1:(\d+)", self.output())
+        if not found:
+            raise RuntimeError("the server did not start:\n" + self.output())
+        self.port = int(found[1])
+        return self
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def ended(self, seconds=30):
+        """Its status at its end."""
+        return self.process.wait(seconds)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self):
+        self.signal(signal.SIGTERM)
+        return self.ended()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+    def url(self, name):
+        options = f"version=3&nfsport={self.port}&mountport={self.port}&auto-traverse-mounts=0"
+        return f"nfs://127.0.0.1/vol1/{name}?{options}"
+
+    def put(self, path, name, seconds=60):
+        return subprocess.run(["nfs-cp", path, self.url(name)], capture_output=True, text=True, timeout=seconds, check=False)
+
+    def cat(self, name):
+        done = subprocess.run(["nfs-cat", self.url(name)], capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout

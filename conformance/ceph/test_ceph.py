@@ -1,0 +1,151 @@
+"""Aggregates on a real Ceph: data through clients, kills, takeovers, a full pool."""
+
+import hashlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, Ceph, Server
+
+ROUNDS = os.environ.get("KILL_ROUNDS", "6")
+# A call of NFSv3's procedure 0, with its record mark.
+NULL = struct.pack(">11I", 0x80000000 | 40, 7, 0, 2, 100003, 3, 0, 0, 0, 0, 0)
+
+
+class OnCeph(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ceph = Ceph()
+        cls.addClassCleanup(cls.ceph.close)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir-on-ceph-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def server(self, aggregate, name="a", *arguments):
+        server = Server(self.ceph, aggregate, os.path.join(self.folder, name), *arguments)
+        self.addCleanup(server.close)
+        return server
+
+    def file(self, size, name="file"):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as out:
+            out.write(os.urandom(size))
+        with open(path, "rb") as back:
+            return path, hashlib.sha256(back.read()).hexdigest()
+
+    def check(self, server):
+        """`weir check` of the aggregate, from a folder that no server had."""
+        folder = os.path.join(self.folder, "checks")
+        done = subprocess.run([WEIR, "check", folder, *server.place], env=self.ceph.environment, capture_output=True, text=True,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("clean", done.stdout)
+
+    def test_devices(self):
+        """The suite that every device passes, on objects of this cluster."""
+        done = subprocess.run([DEVICE_SUITE, f"rados:{POOL}/devices", self.ceph.conf], env=self.ceph.environment,
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_files_move(self):
+        server = self.server("files").started()
+        self.assertIn("Created the aggregate rados:weir/files:", server.output())
+        moved = subprocess.run([os.path.join(HERE, "../libnfs.sh"), "127.0.0.1", str(server.port)], capture_output=True, text=True,
+                               timeout=120, check=False)
+        self.assertEqual(moved.returncode, 0, moved.stdout + moved.stderr)
+        self.assertEqual(server.stop(), 0, server.output())
+        self.check(server)
+
+    def test_killed_under_load(self):
+        """All that was acknowledged is there after each kill, and the aggregate is sound."""
+        conf = self.ceph.conf
+        place = f"--aggregate rados:{POOL}/killed --ceph-conf {conf}"
+        done = subprocess.run(
+            [KILLTEST, "--weir", WEIR, "--rounds", ROUNDS, "--data", os.path.join(self.folder, "killed"),
+             "--serve-args", f"--memory 256M --no-rpcbind --api off {place}", "--check", f"{WEIR} check {{data}} {place}"],
+            env=self.ceph.environment, capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
+
+    def test_a_second_server_is_refused_while_the_first_serves(self):
+        first = self.server("both").started()
+        second = self.server("both", "b")
+        self.assertEqual(second.ended(), 1)
+        self.assertRegex(second.output(), r"rados:weir/both: it is served by .*: stop that server first")
+        path, want = self.file(1 << 20)
+        self.assertEqual(first.put(path, "after").returncode, 0)
+        self.assertEqual(hashlib.sha256(first.cat("after")).hexdigest(), want)
+
+    def test_a_suspended_owner_is_shut_out(self):
+        first = self.server("taken").started()
+        made = subprocess.run([WEIR, "users", "create", "mouse", "--uid", "7", "--data", first.data], input="Cheese-4-Mice\n",
+                              env=self.ceph.environment, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        path, want = self.file(5 << 20)
+        self.assertEqual(first.put(path, "before").returncode, 0)
+        with socket.create_connection(("127.0.0.1", first.port), timeout=30) as client:
+            # It answers, and then it does not.
+            client.sendall(NULL)
+            self.assertGreater(len(client.recv(100)), 0)
+            first.signal(signal.SIGSTOP)
+            client.sendall(NULL)
+            second = self.server("taken", "b").started()
+            self.assertEqual(hashlib.sha256(second.cat("before")).hexdigest(), want)
+            first.signal(signal.SIGCONT)
+            self.assertEqual(first.ended(), 1)
+            try:
+                self.assertEqual(client.recv(100), b"")
+            except ConnectionResetError:
+                pass
+        self.assertRegex(first.output(), r"weir: rados:weir/taken: .*took the aggregate over; this server ends at once|"
+                                         r"weir: rados:weir/taken: another server has taken the aggregate over; .* at once")
+        # What is not in the volumes went along.
+        with open(os.path.join(second.data, "smb-users"), encoding="utf-8") as users:
+            self.assertIn("mouse", users.read())
+        self.assertEqual(second.put(path, "after").returncode, 0)
+        self.assertEqual(second.stop(), 0, second.output())
+        self.check(second)
+
+    def test_a_full_pool_is_no_space_and_no_hang(self):
+        server = self.server("full").started()
+        path, want = self.file(32 << 20)
+        self.assertEqual(server.put(path, "kept").returncode, 0)
+        used = self.ceph.stats()["stored"]
+        # The floor is 256 MiB: room for some 200 MiB more.
+        self.ceph.run("ceph", "osd", "pool", "set-quota", POOL, "max_bytes", str(used + (456 << 20)))
+        self.addCleanup(self.ceph.run, "ceph", "osd", "pool", "set-quota", POOL, "max_bytes", "0")
+        refused = None
+        for number in range(40):
+            done = server.put(path, f"more{number}")
+            if done.returncode:
+                refused = done.stdout + done.stderr
+                break
+        self.assertIsNotNone(refused, "1.2 GiB went into a pool with room for 0.2")
+        self.assertRegex(refused, r"NOSPC|No space")
+        # It serves on, and nothing is lost.
+        self.assertEqual(hashlib.sha256(server.cat("kept")).hexdigest(), want)
+        self.assertIn("the aggregate is full", server.output())
+        self.assertNotIn("read-only", server.output())
+        self.assertEqual(server.stop(), 0, server.output())
+        self.check(server)
+
+    def test_without_the_library(self):
+        # In place of a missing one, which may be installed on this machine.
+        with open(os.path.join(self.folder, "librados.so.2"), "wb"):
+            pass
+        environment = {**self.ceph.environment, "LD_LIBRARY_PATH": self.folder}
+        done = subprocess.run(
+            [WEIR, "serve", "--data", os.path.join(self.folder, "x"), "--aggregate", f"rados:{POOL}/x", "--ceph-conf", self.ceph.conf,
+             "--nfs", "127.0.0.1:0", "--api", "off"], env=environment, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot load Ceph's client library librados.so.2", done.stderr)
+        self.assertIn("install the package librados2", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,278 @@
+//! An aggregate on RADOS: its place, and its devices once this process owns it.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use weir_base::limits::rados::{
+    DATA_BYTES, DATA_OPERATIONS, FIRST_BYTES, LOG_BYTES, LOG_OPERATIONS, LOG_SEGMENTS_MAX,
+    LOG_SEGMENTS_MIN, OBJECT_BLOCKS,
+};
+use weir_base::{AggregateId, BLOCK_SIZE, BlockAddr, Clock};
+use weir_rados::{Bounds, Cluster, Objects, Options, Step};
+use weir_store::{AggregateDevices, Device, IoError, IoKind, StoreError};
+
+use crate::device::ObjectDevice;
+use crate::layout::{Kind, log_blocks};
+use crate::owner::{Claim, Owner, Patience, refuse};
+use crate::process::Process;
+use crate::record::{IDENTITY, Identity, LENGTH, OWNER, Record};
+use crate::session::Session;
+
+/// Maximum length of an aggregate's name in bytes.
+const MAX_NAME: usize = 64;
+
+/// Place of an aggregate: `rados:POOL/ID`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The pool.
+    pub pool: String,
+    /// Name of the aggregate in the pool: the namespace of its objects.
+    pub id: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no aggregate: write rados:POOL/ID, with an ID of letters, digits, '-', '_' and '.', at most {MAX_NAME}"
+            )
+        };
+        let (pool, id) = text
+            .strip_prefix("rados:")
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or_else(wrong)?;
+        let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let good = !pool.is_empty()
+            && !pool.contains(char::is_control)
+            && !id.is_empty()
+            && id.len() <= MAX_NAME
+            && id.chars().all(named);
+        match good {
+            true => Ok(Place {
+                pool: pool.to_owned(),
+                id: id.to_owned(),
+            }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rados:{}/{}", self.pool, self.id)
+    }
+}
+
+/// Sizes of an aggregate's devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Maximum length of the device in blocks.
+    pub max_blocks: u64,
+    /// Bytes of a new log, within the bounds that there are.
+    pub log_bytes: u64,
+}
+
+/// The objects of an aggregate, which this process does not own yet.
+#[derive(Clone)]
+pub struct Connected {
+    name: String,
+    /// For data.
+    data: Arc<dyn Objects>,
+    /// For everything else, so that the log does not wait behind data.
+    control: Arc<dyn Objects>,
+}
+
+impl Connected {
+    /// Connects to the cluster of an aggregate.
+    ///
+    /// # Errors
+    /// As [`Cluster::connect`], and if there is no such pool.
+    pub fn connect(place: &Place, options: &Options) -> io::Result<Connected> {
+        let cluster = Cluster::connect(options)?;
+        let pool = |operations, bytes| {
+            let bounds = Bounds { operations, bytes };
+            let pool = cluster.pool(&place.pool, &place.id, bounds);
+            pool.map_err(|error| {
+                let why = match error.raw_os_error() {
+                    Some(libc::ENOENT) => "there is no such pool".to_owned(),
+                    _ => error.to_string(),
+                };
+                io::Error::other(format!("cannot open the pool {}: {why}", place.pool))
+            })
+        };
+        Ok(Connected {
+            name: place.to_string(),
+            data: Arc::new(pool(DATA_OPERATIONS, DATA_BYTES)?),
+            control: Arc::new(pool(LOG_OPERATIONS, LOG_BYTES)?),
+        })
+    }
+
+    /// Uses objects of another kind, such as simulated ones.
+    pub fn on(name: &str, data: Arc<dyn Objects>, control: Arc<dyn Objects>) -> Connected {
+        Connected {
+            name: name.to_owned(),
+            data,
+            control,
+        }
+    }
+
+    /// Returns true if there is an aggregate.
+    ///
+    /// # Errors
+    /// Those of the cluster; the objects are another program's.
+    pub fn exists(&self) -> Result<bool, StoreError> {
+        Ok(self.record()?.identity.is_some())
+    }
+
+    fn record(&self) -> Result<Record, StoreError> {
+        Record::read(&*self.control).map_err(|error| refuse(&self.name, error))
+    }
+
+    /// Becomes the owner of the aggregate, or of the place for a new one. `files` are kept with it.
+    ///
+    /// # Errors
+    /// As [`Owner::open`].
+    pub fn take(
+        &self,
+        process: &Process,
+        files: &[&str],
+        sizes: Sizes,
+        clock: &Arc<dyn Clock>,
+        patience: &Patience<'_>,
+    ) -> Result<RadosAggregate, StoreError> {
+        let record = self.record()?;
+        let segments = record.identity.as_ref().map_or_else(
+            || new_segments(sizes.log_bytes),
+            |identity| identity.log_segments,
+        );
+        let claim = Claim {
+            name: &self.name,
+            objects: &self.control,
+            process,
+            files,
+            segments,
+            clock,
+            patience,
+        };
+        let owner = Owner::open(&claim, &record)?;
+        let session = owner.session();
+        // The previous owner may have made the device longer until it lost the epoch.
+        let mut length = self.record()?.length;
+        if record.identity.is_none() {
+            length = (FIRST_BYTES / BLOCK_SIZE as u64).min(sizes.max_blocks);
+        }
+        let device = ObjectDevice::new(
+            Kind::Data,
+            Arc::clone(&self.data),
+            Arc::clone(session),
+            length,
+            sizes.max_blocks.max(length),
+        );
+        let log = log_blocks(segments);
+        let log = ObjectDevice::new(
+            Kind::Log,
+            Arc::clone(&self.control),
+            Arc::clone(session),
+            log,
+            log,
+        );
+        Ok(RadosAggregate {
+            device: Arc::new(device),
+            log: Arc::new(log),
+            identity: parking_lot::Mutex::new(record.identity),
+            segments,
+            owner,
+        })
+    }
+}
+
+/// Returns the number of segments of a new log of about so many bytes.
+fn new_segments(bytes: u64) -> u64 {
+    let segments = bytes / (OBJECT_BLOCKS * BLOCK_SIZE as u64);
+    segments.clamp(LOG_SEGMENTS_MIN, LOG_SEGMENTS_MAX)
+}
+
+/// An aggregate on RADOS that this process owns, or its place.
+pub struct RadosAggregate {
+    device: Arc<ObjectDevice>,
+    log: Arc<ObjectDevice>,
+    identity: parking_lot::Mutex<Option<Identity>>,
+    segments: u64,
+    owner: Owner,
+}
+
+impl RadosAggregate {
+    /// Returns the owner.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Returns the right to the aggregate.
+    pub fn session(&self) -> &Arc<Session> {
+        self.owner.session()
+    }
+}
+
+impl AggregateDevices for RadosAggregate {
+    fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.device) as _
+    }
+
+    fn log_device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.log) as _
+    }
+
+    fn id(&self) -> Option<AggregateId> {
+        self.identity.lock().as_ref().and_then(Identity::id)
+    }
+
+    fn complete(&self, id: AggregateId) -> Result<(), StoreError> {
+        let identity = Identity::new(id, self.segments);
+        let text = serde_json::to_vec(&identity).map_err(io::Error::from);
+        let set = |attribute, value| Step::Set { attribute, value };
+        let completed = text.and_then(|text| {
+            let length = self.device.length().to_string().into_bytes();
+            self.session()
+                .operate(OWNER, vec![set(LENGTH, length), set(IDENTITY, text)])
+        });
+        let failed = |e| StoreError::Io(IoError::new(IoKind::Write, BlockAddr(0), 0, e));
+        completed.map_err(failed)?;
+        *self.identity.lock() = Some(identity);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_parsed_strictly() {
+        let place: Place = "rados:weir/agg-1".parse().unwrap();
+        assert_eq!((&*place.pool, &*place.id), ("weir", "agg-1"));
+        assert_eq!(place.to_string(), "rados:weir/agg-1");
+        for wrong in [
+            "",
+            "rados:",
+            "rados:weir",
+            "rados:weir/",
+            "rados:/a",
+            "rados:weir/a/b",
+            "weir/a",
+            "rados:w\n/a",
+        ] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_has_whole_segments_within_bounds() {
+        assert_eq!(new_segments(0), 4);
+        assert_eq!(new_segments(100 << 20), 25);
+        assert_eq!(new_segments(u64::MAX), 128);
+    }
+}

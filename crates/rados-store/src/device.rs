@@ -1,0 +1,287 @@
+//! Devices whose blocks are in objects.
+//!
+//! An operation is cut at the borders of objects, and complete when all of its pieces are. A
+//! completed write is durable, so a flush has nothing to do.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::limits::rados::{LONGEST_WRITE, OBJECT_BLOCKS, WRITES_IN_FLIGHT};
+use weir_base::{BLOCK_SIZE, BlockAddr};
+use weir_rados::{Objects, Step};
+use weir_store::device::{Completer, Hints};
+use weir_store::{Device, Discards, Frame, FrameMut, Io, IoError, IoKind};
+
+use crate::layout::{Kind, pieces};
+use crate::session::Session;
+
+/// A device in objects.
+pub struct ObjectDevice {
+    kind: Kind,
+    objects: Arc<dyn Objects>,
+    session: Arc<Session>,
+    length: AtomicU64,
+    max: u64,
+    growing: Mutex<()>,
+}
+
+/// An operation whose pieces are in flight.
+struct Operation<T> {
+    kind: IoKind,
+    addr: BlockAddr,
+    count: u64,
+    session: Arc<Session>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// Pieces in flight.
+    left: usize,
+    /// The first failure.
+    failed: Option<io::Error>,
+    result: T,
+    done: Option<Completer<T>>,
+}
+
+impl<T: Default> Operation<T> {
+    /// Ends a piece; `note` puts what it brought into the result. The last one completes the
+    /// operation.
+    fn end(&self, piece: io::Result<()>, guarded: bool, note: impl FnOnce(&mut T)) {
+        let piece = piece.map_err(|error| self.session.judge(error, guarded));
+        let mut state = self.state.lock();
+        match piece {
+            Ok(()) => note(&mut state.result),
+            // The first failure counts.
+            Err(error) => drop(state.failed.get_or_insert(error)),
+        }
+        // Saturates: each piece ends once.
+        state.left = state.left.saturating_sub(1);
+        if state.left > 0 {
+            return;
+        }
+        let result = std::mem::take(&mut state.result);
+        let (failed, done) = (state.failed.take(), state.done.take());
+        drop(state);
+        if let Some(done) = done {
+            done.complete(match failed {
+                None => Ok(result),
+                Some(error) => Err(IoError::new(self.kind, self.addr, self.count, error)),
+            });
+        }
+    }
+}
+
+impl ObjectDevice {
+    pub(crate) fn new(
+        kind: Kind,
+        objects: Arc<dyn Objects>,
+        session: Arc<Session>,
+        length: u64,
+        max: u64,
+    ) -> ObjectDevice {
+        ObjectDevice {
+            kind,
+            objects,
+            session,
+            length: AtomicU64::new(length),
+            max,
+            growing: Mutex::new(()),
+        }
+    }
+
+    fn check(&self, kind: IoKind, addr: BlockAddr, count: u64) -> Result<(), IoError> {
+        let end = addr.checked_add(count);
+        let within = match end {
+            Some(end) if end.0 <= self.length() => self.session.check(),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        within.map_err(|error| IoError::new(kind, addr, count, error))
+    }
+
+    fn begin<T>(
+        &self,
+        kind: IoKind,
+        (addr, count): (BlockAddr, u64),
+        pieces: usize,
+        result: T,
+    ) -> (Arc<Operation<T>>, Io<T>) {
+        let (done, io) = Io::pair();
+        let operation = Operation {
+            kind,
+            addr,
+            count,
+            session: Arc::clone(&self.session),
+            state: Mutex::new(State {
+                left: pieces,
+                failed: None,
+                result,
+                done: Some(done),
+            }),
+        };
+        (Arc::new(operation), io)
+    }
+}
+
+/// Fills frames with what was read, and with zeroes where nothing was written.
+fn fill(frames: &mut [FrameMut], bytes: &[u8]) {
+    let mut rest = bytes;
+    for frame in frames {
+        let (part, left) = rest.split_at(rest.len().min(BLOCK_SIZE));
+        let (read, unread) = frame.split_at_mut(part.len());
+        read.copy_from_slice(part);
+        unread.fill(0);
+        rest = left;
+    }
+}
+
+impl Device for ObjectDevice {
+    fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+        let count = into.len() as u64;
+        if let Err(error) = self.check(IoKind::Read, addr, count) {
+            return Io::ready(Err(error));
+        }
+        let pieces = pieces(self.kind, addr, count);
+        if pieces.is_empty() {
+            return Io::ready(Ok(into));
+        }
+        let range = (addr, count);
+        let (operation, io) = self.begin(IoKind::Read, range, pieces.len(), into);
+        let mut from = 0;
+        for piece in pieces {
+            let operation = Arc::clone(&operation);
+            let (first, blocks) = (from, piece.count as usize);
+            from += blocks;
+            let done = Box::new(move |read: io::Result<Vec<u8>>| {
+                let read = match read {
+                    // Nothing was ever written there.
+                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+                    read => read,
+                };
+                let (result, bytes) = match read {
+                    Ok(bytes) => (Ok(()), bytes),
+                    Err(error) => (Err(error), Vec::new()),
+                };
+                operation.end(result, false, |frames| {
+                    let frames = frames.get_mut(first..first + blocks);
+                    fill(frames.unwrap_or_default(), &bytes);
+                });
+            });
+            let offset = piece.block * BLOCK_SIZE as u64;
+            self.objects
+                .read(&piece.object, offset, blocks * BLOCK_SIZE, done);
+        }
+        io
+    }
+
+    fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+        let count = from.len() as u64;
+        if let Err(error) = self.check(IoKind::Write, addr, count) {
+            return Io::ready(Err(error));
+        }
+        let pieces = pieces(self.kind, addr, count);
+        if pieces.is_empty() {
+            return Io::ready(Ok(()));
+        }
+        let range = (addr, count);
+        let (operation, io) = self.begin(IoKind::Write, range, pieces.len(), ());
+        let mut frames = from.into_iter();
+        for piece in pieces {
+            // The library takes a contiguous buffer, and copies it. Each frame is free again once
+            // it is in there.
+            let mut bytes = Vec::with_capacity(piece.count as usize * BLOCK_SIZE);
+            for frame in frames.by_ref().take(piece.count as usize) {
+                bytes.extend_from_slice(&frame[..]);
+            }
+            let offset = piece.block * BLOCK_SIZE as u64;
+            let write = Step::Write { offset, bytes };
+            let guarded = piece.guarded;
+            let steps = match guarded {
+                true => vec![self.session.guard(), write],
+                false => vec![write],
+            };
+            let operation = Arc::clone(&operation);
+            let done = Box::new(move |written| operation.end(written, guarded, |()| {}));
+            self.objects.operate(&piece.object, steps, done);
+        }
+        io
+    }
+
+    fn flush(&self) -> Io<()> {
+        // What is complete is durable. A server that lost the aggregate must not go on.
+        let check = self.session.check();
+        let failed = |error| IoError::new(IoKind::Flush, BlockAddr(0), 0, error);
+        Io::ready(check.map_err(failed))
+    }
+
+    fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
+        if let Err(error) = self.check(IoKind::Discard, addr, count) {
+            return Io::ready(Err(error));
+        }
+        // Whole objects only: others are written again, and their parts are not worth a request.
+        let whole = |piece: &crate::layout::Piece| piece.count == OBJECT_BLOCKS && !piece.guarded;
+        let mut pieces = pieces(self.kind, addr, count);
+        pieces.retain(whole);
+        if pieces.is_empty() {
+            return Io::ready(Ok(()));
+        }
+        let range = (addr, count);
+        let (operation, io) = self.begin(IoKind::Discard, range, pieces.len(), ());
+        for piece in pieces {
+            let operation = Arc::clone(&operation);
+            let done = Box::new(move |removed: io::Result<()>| {
+                let removed = match removed {
+                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                    removed => removed,
+                };
+                operation.end(removed, false, |()| {});
+            });
+            self.objects
+                .operate(&piece.object, vec![Step::Remove], done);
+        }
+        io
+    }
+
+    fn discards(&self) -> Discards {
+        match self.kind {
+            Kind::Data => Discards::Hint,
+            Kind::Log => Discards::Never,
+        }
+    }
+
+    fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<u64> {
+        let _one = self.growing.lock();
+        let length = self.length();
+        if blocks <= length {
+            return Ok(length);
+        }
+        if blocks > self.max {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.session.set_length(length, blocks)?;
+        self.length.store(blocks, Ordering::Release);
+        Ok(blocks)
+    }
+
+    fn hints(&self) -> Hints {
+        Hints {
+            longest_write: LONGEST_WRITE,
+            writes_in_flight: WRITES_IN_FLIGHT,
+            prepared: true,
+            thin: true,
+        }
+    }
+
+    fn host_free(&self) -> Option<u64> {
+        self.session.free()
+    }
+
+    fn max_length(&self) -> u64 {
+        self.max
+    }
+}

@@ -1,0 +1,186 @@
+//! Attributes of an aggregate's `owner` object.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use weir_base::AggregateId;
+use weir_base::limits::rados::{LOG_SEGMENTS_MAX, LOG_SEGMENTS_MIN};
+use weir_rados::Objects;
+
+/// The object.
+pub const OWNER: &str = "owner";
+/// Name of its lock.
+pub const LOCK: &str = "weir";
+/// The owner's number: 16 decimal digits, greater for each owner.
+pub const EPOCH: &str = "epoch";
+/// The aggregate's [`Identity`]; missing while it is being created.
+pub const IDENTITY: &str = "identity";
+/// The owner's [`Process`](crate::Process).
+pub const HOLDER: &str = "holder";
+/// Counts the owner's touches.
+pub const TOUCH: &str = "touch";
+/// Blocks of the device.
+pub const LENGTH: &str = "length";
+
+const MAGIC: &str = "weir-aggregate";
+/// Version of the layout of objects.
+const VERSION: u32 = 1;
+
+/// Number of an owner.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// The greatest epoch that 16 digits can say.
+const EPOCH_MAX: u64 = 9_999_999_999_999_999;
+
+impl Epoch {
+    /// Returns the number as the attribute has it.
+    pub fn text(self) -> Vec<u8> {
+        format!("{:016}", self.0).into_bytes()
+    }
+
+    fn parse(text: &[u8]) -> Option<Epoch> {
+        let text = std::str::from_utf8(text).ok()?;
+        let number = text.parse().ok()?;
+        (text.len() == 16 && number <= EPOCH_MAX).then_some(Epoch(number))
+    }
+
+    /// Returns the next owner's number.
+    pub fn next(self) -> Option<Epoch> {
+        (self.0 < EPOCH_MAX).then(|| Epoch(self.0 + 1))
+    }
+}
+
+/// The aggregate that the objects hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    magic: String,
+    version: u32,
+    id: String,
+    /// Segments of the log.
+    pub log_segments: u64,
+}
+
+impl Identity {
+    /// Creates the identity of aggregate `id` with so many segments of log.
+    pub fn new(id: AggregateId, log_segments: u64) -> Identity {
+        Identity {
+            magic: MAGIC.to_owned(),
+            version: VERSION,
+            id: id.to_string(),
+            log_segments,
+        }
+    }
+
+    /// Parses the attribute.
+    fn parse(bytes: &[u8]) -> Result<Identity, String> {
+        let identity: Identity =
+            serde_json::from_slice(bytes).map_err(|e| format!("the identity is damaged: {e}"))?;
+        if identity.magic != MAGIC {
+            return Err("the objects are not of an aggregate".to_owned());
+        }
+        if identity.version != VERSION {
+            return Err(format!(
+                "the objects have layout {}, and this program knows {VERSION}",
+                identity.version
+            ));
+        }
+        if !(LOG_SEGMENTS_MIN..=LOG_SEGMENTS_MAX).contains(&identity.log_segments) {
+            return Err(format!("a log has no {} segments", identity.log_segments));
+        }
+        match identity.id() {
+            Some(_) => Ok(identity),
+            None => Err("the identity is damaged".to_owned()),
+        }
+    }
+
+    /// Returns the aggregate's identity.
+    pub fn id(&self) -> Option<AggregateId> {
+        let digits: String = self.id.chars().filter(|c| *c != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        (digits.len() == 32).then(|| AggregateId(number.to_be_bytes()))
+    }
+}
+
+/// The attributes of `owner`.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The owner's number; `None` if the object does not exist.
+    pub epoch: Option<Epoch>,
+    /// `None` while the aggregate is being created.
+    pub identity: Option<Identity>,
+    /// The process that has the aggregate, or had it last.
+    pub holder: Vec<u8>,
+    /// Blocks of the device.
+    pub length: u64,
+}
+
+fn damaged(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl Record {
+    /// Reads the attributes.
+    ///
+    /// # Errors
+    /// Those of the cluster; [`io::ErrorKind::InvalidData`] if they are another program's, or of a
+    /// newer version.
+    pub fn read(objects: &dyn Objects) -> io::Result<Record> {
+        let attribute = |name| objects.attribute(OWNER, name);
+        let epoch = match attribute(EPOCH)? {
+            Some(text) => {
+                let parsed = Epoch::parse(&text);
+                Some(parsed.ok_or_else(|| damaged("the owner's epoch is damaged".to_owned()))?)
+            }
+            None => None,
+        };
+        let identity = match attribute(IDENTITY)? {
+            Some(text) => Some(Identity::parse(&text).map_err(damaged)?),
+            None => None,
+        };
+        let length = attribute(LENGTH)?.unwrap_or_default();
+        let length = std::str::from_utf8(&length)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        Ok(Record {
+            epoch,
+            identity,
+            holder: attribute(HOLDER)?.unwrap_or_default(),
+            length: length.unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_strictly() {
+        let id = AggregateId([7; 16]);
+        let identity = Identity::new(id, 128);
+        let text = serde_json::to_string(&identity).unwrap();
+        assert_eq!(Identity::parse(text.as_bytes()), Ok(identity.clone()));
+        assert_eq!(identity.id(), Some(id));
+        for (from, to, why) in [
+            ("weir-aggregate", "other", "not of an aggregate"),
+            ("\"version\":1", "\"version\":2", "layout 2"),
+            ("\"log_segments\":128", "\"log_segments\":3", "3 segments"),
+            ("0707", "07", "damaged"),
+            ("{", "", "damaged"),
+        ] {
+            let changed = text.replace(from, to);
+            let refused = Identity::parse(changed.as_bytes()).unwrap_err();
+            assert!(refused.contains(why), "{changed}: {refused}");
+        }
+    }
+
+    #[test]
+    fn epochs_are_ordered_as_text() {
+        let (small, large) = (Epoch(9), Epoch(10));
+        assert!(small.text() < large.text());
+        assert_eq!(Epoch::parse(&large.text()), Some(large));
+        assert_eq!(Epoch::parse(b"10"), None);
+        assert_eq!(Epoch(EPOCH_MAX).next(), None);
+    }
+}

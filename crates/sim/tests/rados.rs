@@ -1,0 +1,364 @@
+//! Ownership of an aggregate on a simulated cluster: takeovers while the old owner lives, its
+//! operations under way, OSDs that learn of the fence late, a full pool.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use weir_base::{BlockAddr, Clock, ManualClock, SeededRng};
+use weir_rados::{Objects, Step};
+use weir_rados_store::{Connected, Process, RadosAggregate, Sizes};
+use weir_sim::rados::{Client, Cluster};
+use weir_sim::rand::Choices;
+use weir_store::log::Record;
+use weir_store::{
+    Aggregate, AggregateDevices, Class, Device, Env, Frame, FramePool, Location, TreeRoot,
+};
+
+const SIZES: Sizes = Sizes {
+    max_blocks: 1 << 20,
+    log_bytes: 16 << 20,
+};
+
+struct Machine {
+    client: Client,
+    clock: Arc<ManualClock>,
+}
+
+impl Machine {
+    fn new(cluster: &Arc<Cluster>, number: u64) -> Machine {
+        Machine {
+            client: cluster.client(number),
+            clock: Arc::new(ManualClock::default()),
+        }
+    }
+
+    fn connected(&self) -> Connected {
+        let client: Arc<dyn Objects> = Arc::new(self.client.clone());
+        Connected::on("rados:sim/a", Arc::clone(&client), client)
+    }
+
+    /// Takes the aggregate, with `meanwhile` at each pause.
+    fn take(&self, meanwhile: &dyn Fn()) -> Result<RadosAggregate, String> {
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        // An unknown process: nobody can see whether it has ended.
+        let process = Process::default();
+        let patience = |time| {
+            meanwhile();
+            self.clock.advance(time);
+        };
+        let taken = self
+            .connected()
+            .take(&process, &["f"], SIZES, &clock, &patience);
+        taken.map_err(|e| e.to_string())
+    }
+
+    fn env(&self) -> Env {
+        Env {
+            pool: FramePool::new(4096).unwrap(),
+            clock: Arc::clone(&self.clock) as _,
+            rng: Arc::new(SeededRng::new(1)),
+        }
+    }
+}
+
+fn block(pool: &FramePool, with: u8) -> Vec<Frame> {
+    let mut frame = pool.alloc(Class::Foreground).unwrap();
+    frame.fill(with);
+    vec![frame.freeze()]
+}
+
+fn first_byte(device: &dyn Device, pool: &FramePool, at: u64) -> u8 {
+    let into = vec![pool.alloc(Class::Foreground).unwrap()];
+    device.read(BlockAddr(at), into).wait().unwrap()[0][0]
+}
+
+fn code(result: Result<(), weir_store::IoError>) -> Option<i32> {
+    result.err().and_then(|e| e.source.raw_os_error())
+}
+
+#[test]
+fn an_owner_that_lives_is_left_alone() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let owner = first.take(&|| {}).unwrap();
+    let touches = AtomicUsize::new(0);
+    let touch = || {
+        // As the owner's thread does, which waits for the real time.
+        let count = touches.fetch_add(1, Ordering::Relaxed);
+        let touch = Step::Set {
+            attribute: "touch",
+            value: format!("again {count}").into_bytes(),
+        };
+        first.client.operate_wait("owner", vec![touch]).unwrap();
+    };
+    let refused = second.take(&touch).err().unwrap();
+    assert!(refused.contains("stop that server first"), "{refused}");
+    assert!(!owner.session().is_lost());
+    // One that ended as it should needs no patience.
+    drop(owner);
+    second.take(&|| panic!("nobody has it")).unwrap();
+}
+
+#[test]
+fn after_a_takeover_the_old_owner_changes_nothing() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let old = first.take(&|| {}).unwrap();
+    let pool = FramePool::new(64).unwrap();
+    let (data, log) = (old.device(), old.log_device());
+    for at in [0, 5000, 2048] {
+        data.write(BlockAddr(at), block(&pool, 1)).wait().unwrap();
+    }
+    log.write(BlockAddr(2), block(&pool, 1)).wait().unwrap();
+    old.session().write_file("f", b"old").unwrap();
+    let lost = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&lost);
+    old.session().on_loss(move |_| {
+        told.fetch_add(1, Ordering::Relaxed);
+    });
+    // Suspended: it sends nothing, and what it has sent is still under way.
+    cluster.hold(&first.client, true);
+    let under_way = [
+        log.write(BlockAddr(3), block(&pool, 2)),
+        data.write(BlockAddr(16), block(&pool, 2)),
+        data.write(BlockAddr(5001), block(&pool, 2)),
+    ];
+    let began = second.clock.monotonic();
+    let new = second.take(&|| {}).unwrap();
+    assert!(second.clock.monotonic() >= began + Duration::from_millis(1500));
+    let waited = AtomicUsize::new(0);
+    new.owner().settle(&|time| {
+        waited.fetch_add(time.as_millis() as usize, Ordering::Relaxed);
+    });
+    assert!(
+        waited.load(Ordering::Relaxed) > 2000,
+        "its lease may still hold"
+    );
+    let (new_data, new_log) = (new.device(), new.log_device());
+    // All that it writes from now on, and reads, is its own.
+    new_data
+        .write(BlockAddr(5001), block(&pool, 3))
+        .wait()
+        .unwrap();
+    cluster.release(&Choices::new(7));
+    cluster.hold(&first.client, false);
+    for write in under_way {
+        assert!(code(write.wait()).is_some());
+    }
+    assert_eq!(lost.load(Ordering::Relaxed), 1, "it is notified once");
+    assert!(old.session().is_lost());
+    assert_eq!(
+        code(data.write(BlockAddr(5001), block(&pool, 4)).wait()),
+        Some(108)
+    );
+    assert!(old.session().write_file("f", b"older").is_err());
+    for (at, wanted) in [(0, 1), (16, 0), (2048, 1), (5000, 1), (5001, 3)] {
+        assert_eq!(first_byte(&*new_data, &pool, at), wanted, "block {at}");
+    }
+    assert_eq!(first_byte(&*new_log, &pool, 2), 1);
+    assert_eq!(first_byte(&*new_log, &pool, 3), 0);
+    assert_eq!(new.session().read_file("f").unwrap().unwrap(), b"old");
+}
+
+#[test]
+fn the_seal_alone_stops_log_and_superblocks_but_not_data() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let old = first.take(&|| {}).unwrap();
+    cluster.refuse_fencing();
+    let refused = second.take(&|| {}).err().unwrap();
+    assert!(refused.contains("osd blocklist"), "{refused}");
+    // Why a takeover without the fence is refused: the cluster takes data blocks.
+    let write = Step::Write {
+        offset: 0,
+        bytes: vec![1],
+    };
+    let data = "d.0000000000000004";
+    first.client.operate_wait(data, vec![write]).unwrap();
+    assert_eq!(cluster.bytes(data), Some(vec![1]));
+    let pool = FramePool::new(64).unwrap();
+    for (device, at) in [(old.log_device(), 2), (old.device(), 0)] {
+        let refused = code(device.write(BlockAddr(at), block(&pool, 1)).wait());
+        assert!(matches!(refused, Some(108 | 125)), "{refused:?}");
+    }
+    assert!(old.session().is_lost());
+}
+
+#[test]
+fn one_of_two_that_take_over_at_once_wins() {
+    for seed in 0..20 {
+        let cluster = Cluster::new();
+        let first = Machine::new(&cluster, 1);
+        let old = first.take(&|| {}).unwrap();
+        cluster.hold(&first.client, true);
+        let choices = Choices::new(seed);
+        let at = choices.below(15);
+        let (second, third) = (Machine::new(&cluster, 2), Machine::new(&cluster, 3));
+        let pauses = AtomicUsize::new(0);
+        let overtaken = std::cell::RefCell::new(None);
+        let ours = second.take(&|| {
+            if pauses.fetch_add(1, Ordering::Relaxed) as u64 == at {
+                *overtaken.borrow_mut() = Some(third.take(&|| {}).unwrap());
+            }
+        });
+        let theirs = overtaken.borrow_mut().take();
+        // The third may have taken it before the second looked: its touches are seen then.
+        let refused = ours
+            .err()
+            .unwrap_or_else(|| panic!("seed {seed}: two owners"));
+        let words = ["at this moment", "stop that server first"];
+        assert!(
+            words.iter().any(|w| refused.contains(w)),
+            "seed {seed}: {refused}"
+        );
+        assert!(!theirs.unwrap().session().is_lost());
+        cluster.hold(&first.client, false);
+        cluster.lose();
+        drop(old);
+    }
+}
+
+#[test]
+fn a_pool_that_is_nearly_full_refuses_growth_and_a_full_one_refuses_writes() {
+    const MIB: u64 = 1 << 20;
+    let cluster = Cluster::new();
+    cluster.set_capacity(Some(400 * MIB));
+    let machine = Machine::new(&cluster, 1);
+    let owner = machine.take(&|| {}).unwrap();
+    let (device, pool) = (owner.device(), FramePool::new(64).unwrap());
+    let length = device.length();
+    // 400 MiB without the floor of 256.
+    assert_eq!(device.host_free(), Some(144 * MIB / 4096));
+    assert_eq!(device.grow(length + 100).unwrap(), length + 100);
+    let refused = device.grow(length + 145 * MIB / 4096).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    assert!(
+        refused
+            .to_string()
+            .contains("the pool of rados:sim/a is full"),
+        "{refused}"
+    );
+    cluster.set_capacity(Some(0));
+    let refused = device
+        .write(BlockAddr(5000), block(&pool, 1))
+        .wait()
+        .unwrap_err();
+    assert_eq!(refused.source.kind(), io::ErrorKind::StorageFull);
+    assert!(!owner.session().is_lost(), "a full pool is no loss");
+    cluster.set_capacity(None);
+    device
+        .write(BlockAddr(5000), block(&pool, 1))
+        .wait()
+        .unwrap();
+    device.discard(BlockAddr(4096), 1024).wait().unwrap();
+    assert_eq!(cluster.bytes("d.0000000000000004"), None);
+}
+
+/// An owner that serves: its devices and its aggregate.
+struct Serving {
+    machine: Machine,
+    devices: Arc<RadosAggregate>,
+    aggregate: Arc<Aggregate>,
+}
+
+impl Serving {
+    /// Takes the aggregate over, compares its log with the `acknowledged` number of records, and
+    /// takes a checkpoint. `meanwhile` is called between the takeover and the opening.
+    fn start(machine: Machine, acknowledged: u64, meanwhile: impl FnOnce()) -> Serving {
+        let devices = Arc::new(machine.take(&|| {}).unwrap());
+        meanwhile();
+        let place = Location::Devices(Arc::clone(&devices) as _);
+        let (aggregate, replay) = Aggregate::open_or_create(&place, machine.env()).unwrap();
+        let mut last = aggregate.cut().next.0 - 1;
+        for record in replay.records {
+            let record = record.unwrap();
+            last += 1;
+            assert_eq!(record.meta, last.to_le_bytes(), "record {last}");
+        }
+        assert!(
+            last >= acknowledged,
+            "{acknowledged} acknowledged, {last} found"
+        );
+        let serving = Serving {
+            machine,
+            devices,
+            aggregate,
+        };
+        serving.checkpoint();
+        serving
+    }
+
+    fn checkpoint(&self) {
+        let cut = self.aggregate.log().cut();
+        let cp = self.aggregate.begin().unwrap();
+        let committed = self.aggregate.commit(cp, TreeRoot::EMPTY, cut);
+        assert!(committed.is_ok() || self.devices.session().is_lost());
+    }
+
+    /// Appends a record that has its own number, with some pages.
+    fn append(&self, choices: &Choices, pool: &FramePool) -> Option<weir_base::Lsn> {
+        let log = self.aggregate.log();
+        let next = log.cut().next;
+        let pages = (0..choices.below(3)).map(|_| block(pool, 9).remove(0));
+        let record = Record {
+            meta: next.0.to_le_bytes().to_vec(),
+            pages: pages.collect(),
+        };
+        let lsn = log.append(record).ok()?;
+        assert_eq!(lsn, next);
+        Some(lsn)
+    }
+}
+
+#[test]
+fn takeovers_under_load_lose_nothing_that_was_acknowledged() {
+    for seed in 0..60 {
+        let choices = Choices::new(seed);
+        let cluster = Cluster::new();
+        let pool = FramePool::new(4096).unwrap();
+        let mut acknowledged = 0;
+        let mut serving = Serving::start(Machine::new(&cluster, 1), 0, || {});
+        for number in 2..6 {
+            for _ in 0..choices.below(60) {
+                let Some(lsn) = serving.append(&choices, &pool) else {
+                    continue;
+                };
+                if choices.chance(1, 3) {
+                    serving.aggregate.log().wait_written(lsn).unwrap();
+                    acknowledged = acknowledged.max(lsn.0);
+                }
+                if choices.chance(1, 20) {
+                    serving.checkpoint();
+                }
+            }
+            // From here on nothing is acknowledged, and a batch may be under way.
+            cluster.hold(&serving.machine.client, true);
+            for _ in 0..choices.below(5) {
+                serving.append(&choices, &pool);
+            }
+            let lost = choices.chance(1, 3);
+            let early = choices.chance(1, 2);
+            let end = || match lost {
+                true => cluster.lose(),
+                false => cluster.release(&choices),
+            };
+            let next = Machine::new(&cluster, number);
+            let next = Serving::start(next, acknowledged, || {
+                if early {
+                    end();
+                }
+            });
+            cluster.hold(&serving.machine.client, false);
+            end();
+            let old = std::mem::replace(&mut serving, next);
+            assert!(
+                old.append(&choices, &pool)
+                    .is_none_or(|lsn| { old.aggregate.log().wait_written(lsn).is_err() })
+            );
+        }
+    }
+}

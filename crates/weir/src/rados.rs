@@ -1,0 +1,363 @@
+//! An aggregate on Ceph RADOS as a server has it: its ownership, and the files of the data folder
+//! that the next owner needs.
+//!
+//! The data folder still holds what belongs to this server: the control socket, certificates, and
+//! copies of the files that are kept with the aggregate. At a start those with the aggregate take
+//! the place of the copies. A change through the API is reported only when the catalog is with the
+//! aggregate; the other files are compared every [`COMPARE_PERIOD`].
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
+use weir_base::{Clock, small_file};
+use weir_control::CatalogCopy;
+use weir_node::{data_folder, os};
+use weir_pair_node::Lease;
+use weir_rados::Options;
+use weir_rados_store::{Connected, Place, Process, RadosAggregate, Session, Sizes};
+use weir_store::folder::{self, Folder};
+use weir_store::layout::MAX_BLOCKS;
+use weir_store::{AggregateDevices, Location};
+
+use crate::cli::RadosArgs;
+use crate::{accounts, ad, domains, plane};
+
+/// Names the aggregate whose copies a data folder has.
+const MARK: &str = "rados-aggregate";
+/// Name of the catalog among the files.
+const CATALOG: &str = "catalog.db";
+/// Files of the data folder that are kept with the aggregate, besides the catalog.
+const FILES: [&str; 10] = [
+    data_folder::HANDLE_KEY,
+    "node-id",
+    accounts::FILE,
+    domains::FILE,
+    ad::KEYTAB,
+    ad::FILE,
+    "replication-cert.pem",
+    "replication-key.pem",
+    "api-cert.pem",
+    "api-key.pem",
+];
+
+/// Pause between two comparisons of the files.
+const COMPARE_PERIOD: Duration = Duration::from_millis(100);
+/// Attempts to keep the catalog, after which a change is reported without.
+const CATALOG_TRIES: u32 = 5;
+
+/// Connects to the cluster of the aggregate that the options name, if they name one.
+///
+/// # Errors
+/// Ceph's library is missing, or the cluster cannot be reached.
+pub fn connect(args: &RadosArgs) -> Result<Option<Connected>> {
+    let Some(place) = &args.aggregate else {
+        return Ok(None);
+    };
+    let options = Options {
+        conf: args.ceph_conf.clone(),
+        keyring: args.ceph_keyring.clone(),
+        user: args.ceph_user.clone(),
+    };
+    let connected = Connected::connect(place, &options);
+    Ok(Some(connected.with_context(|| place.to_string())?))
+}
+
+/// Takes over the aggregate that the options of a tool name, if they name one.
+///
+/// # Errors
+/// As [`connect`] and [`Held::take`], and if there is no aggregate.
+pub fn hold(
+    args: &RadosArgs,
+    data: &Path,
+    catalog: Option<&str>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<Held>> {
+    let (Some(connected), Some(place)) = (connect(args)?, &args.aggregate) else {
+        return Ok(None);
+    };
+    ensure!(
+        connected.exists()?,
+        "{place}: there is no aggregate of this name"
+    );
+    let sizes = Sizes {
+        max_blocks: MAX_BLOCKS,
+        log_bytes: 0,
+    };
+    Held::take(&connected, place, data, catalog, sizes, clock).map(Some)
+}
+
+/// An aggregate that this process owns, and the data folder that goes with it.
+pub struct Held {
+    aggregate: Arc<RadosAggregate>,
+    keeper: Arc<Keeper>,
+    /// Ends the thread that compares the files when dropped.
+    comparing: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Keeps other servers out of the data folder.
+    _lock: File,
+}
+
+impl Held {
+    /// Takes the aggregate over, and brings the data folder's files up to date. The process ends
+    /// when another one takes the aggregate.
+    ///
+    /// # Errors
+    /// The folder is another server's or another aggregate's; the aggregate is served elsewhere.
+    pub fn take(
+        connected: &Connected,
+        place: &Place,
+        data: &Path,
+        catalog: Option<&str>,
+        sizes: Sizes,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Held> {
+        ensure!(
+            !Folder::exists(data)?,
+            "{} has an aggregate of its own: name another folder with --data",
+            data.display()
+        );
+        let mut make = DirBuilder::new();
+        let made = make.recursive(true).mode(0o700).create(data);
+        made.with_context(|| data.display().to_string())?;
+        let lock = folder::lock_only(data)?;
+        mark(data, place)?;
+        let mut files = FILES.to_vec();
+        files.push(CATALOG);
+        let process = Process::this(&os::host_name());
+        let taken = connected.take(&process, &files, sizes, clock, &std::thread::sleep);
+        let aggregate = Arc::new(taken?);
+        let name = place.to_string();
+        aggregate
+            .session()
+            .on_loss(move |reason| end(&name, reason));
+        let url = plane::catalog(catalog, data)?;
+        let keeper = Arc::new(Keeper {
+            session: Arc::clone(aggregate.session()),
+            folder: data.to_owned(),
+            catalog: weir_control::file_of(&url).map(|file| (url, file)),
+            kept: Mutex::default(),
+        });
+        keeper.fetch()?;
+        Ok(Held {
+            aggregate,
+            keeper,
+            comparing: None,
+            _lock: lock,
+        })
+    }
+
+    /// Returns where the aggregate is.
+    pub fn location(&self) -> Location {
+        Location::Devices(Arc::clone(&self.aggregate) as Arc<dyn AggregateDevices>)
+    }
+
+    /// Returns the number of blocks of the log.
+    pub fn log_blocks(&self) -> u64 {
+        self.aggregate.log_device().length()
+    }
+
+    /// Returns the lease within which replies may leave, once no reply of a previous owner can.
+    /// Blocks until then.
+    pub fn settle(&self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
+        self.aggregate.owner().settle(&std::thread::sleep);
+        let lease = Arc::new(Lease::expired(Arc::clone(clock)));
+        let renewed = Arc::clone(&lease);
+        let session = self.aggregate.session();
+        session.on_renewal(move |until| renewed.set(until));
+        lease
+    }
+
+    /// Returns what the control plane keeps the catalog up to date with.
+    pub fn catalog_copy(&self) -> Arc<dyn CatalogCopy> {
+        Arc::clone(&self.keeper) as _
+    }
+
+    /// Puts all files with the aggregate, and from then on those that change.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the cluster does not take it.
+    pub fn keep(&mut self) -> Result<()> {
+        self.keeper.keep_files()?;
+        self.keep_catalog()?;
+        if self.comparing.is_none() {
+            let (stop, stopped) = channel();
+            let keeper = Arc::clone(&self.keeper);
+            let compare = move || {
+                let passed = || {
+                    matches!(
+                        stopped.recv_timeout(COMPARE_PERIOD),
+                        Err(RecvTimeoutError::Timeout)
+                    )
+                };
+                while passed() {
+                    if let Err(error) = keeper.keep_files() {
+                        tracing::error!(
+                            "cannot keep a file with the aggregate: {error:#}; retrying"
+                        );
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name("rados-files".into());
+            self.comparing = Some((stop, thread.spawn(compare)?));
+        }
+        Ok(())
+    }
+
+    /// Puts the catalog with the aggregate.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or the cluster does not take it.
+    pub fn keep_catalog(&self) -> Result<()> {
+        let runtime = plane::event_loop()?;
+        runtime.block_on(self.keeper.keep_catalog())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.comparing.take() {
+            drop(stop);
+            let _ = thread.join();
+            if let Err(error) = self.keeper.keep_files() {
+                tracing::error!("cannot keep a file with the aggregate: {error:#}");
+            }
+        }
+    }
+}
+
+/// Ends the process at once: another one serves the aggregate, and nothing that this one has in
+/// memory or in its queues may reach a client or the cluster.
+fn end(name: &str, reason: &str) {
+    eprintln!("weir: {name}: {reason}; this server ends at once");
+    // SAFETY: ends the process, without destructors, which would wait for the cluster.
+    unsafe { libc::_exit(1) }
+}
+
+/// Notes which aggregate the folder's copies are of.
+fn mark(data: &Path, place: &Place) -> Result<()> {
+    let name = place.to_string();
+    let path = data.join(MARK);
+    match small_file::read(&path).with_context(|| path.display().to_string())? {
+        Some(found) => ensure!(
+            found == name.as_bytes(),
+            "{} belongs to the aggregate {}: name another folder with --data",
+            data.display(),
+            String::from_utf8_lossy(&found)
+        ),
+        None => small_file::replace(data, MARK, name.as_bytes())
+            .with_context(|| path.display().to_string())?,
+    }
+    Ok(())
+}
+
+/// Keeps the data folder's files with the aggregate.
+struct Keeper {
+    session: Arc<Session>,
+    folder: PathBuf,
+    /// URL and file of a catalog that is a file.
+    catalog: Option<(String, PathBuf)>,
+    /// Contents of the files as they were kept last.
+    kept: Mutex<HashMap<&'static str, Vec<u8>>>,
+}
+
+impl Keeper {
+    /// Replaces the folder's files by those that are with the aggregate.
+    fn fetch(&self) -> Result<()> {
+        let mut kept = self.kept.lock();
+        for name in FILES {
+            let bytes = self.session.read_file(name);
+            let Some(bytes) = bytes.with_context(|| format!("reading {name}"))? else {
+                continue;
+            };
+            let same = small_file::read(&self.folder.join(name))?.as_ref() == Some(&bytes);
+            if !same {
+                small_file::replace(&self.folder, name, &bytes)
+                    .with_context(|| self.folder.join(name).display().to_string())?;
+            }
+            kept.insert(name, bytes);
+        }
+        let Some((_, file)) = &self.catalog else {
+            return Ok(());
+        };
+        let bytes = self.session.read_file(CATALOG);
+        match bytes.context("reading the catalog")? {
+            Some(bytes) => put_catalog(file, &bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts files that have changed with the aggregate.
+    fn keep_files(&self) -> Result<()> {
+        let mut kept = self.kept.lock();
+        for name in FILES {
+            let path = self.folder.join(name);
+            let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
+            let Some(bytes) = bytes.filter(|bytes| kept.get(name) != Some(bytes)) else {
+                continue;
+            };
+            let written = self.session.write_file(name, &bytes);
+            written.with_context(|| format!("writing {name}"))?;
+            kept.insert(name, bytes);
+        }
+        Ok(())
+    }
+
+    async fn keep_catalog(&self) -> Result<()> {
+        let Some((url, file)) = &self.catalog else {
+            return Ok(());
+        };
+        if !file.exists() {
+            return Ok(());
+        }
+        let copy = self.folder.join("catalog.copy");
+        weir_control::back_up(url, &copy).await?;
+        let bytes = fs::read(&copy)?;
+        fs::remove_file(&copy)?;
+        let session = Arc::clone(&self.session);
+        let writing = move || session.write_file(CATALOG, &bytes);
+        tokio::task::spawn_blocking(writing).await??;
+        Ok(())
+    }
+}
+
+impl CatalogCopy for Keeper {
+    fn bring_up_to_date(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            for left in (0..CATALOG_TRIES).rev() {
+                let Err(error) = self.keep_catalog().await else {
+                    return;
+                };
+                tracing::error!(
+                    "cannot keep the catalog with the aggregate: {error:#}; {}",
+                    match left {
+                        0 => "a server that takes over now would lack the newest changes",
+                        _ => "retrying",
+                    }
+                );
+                tokio::time::sleep(COMPARE_PERIOD).await;
+            }
+        })
+    }
+}
+
+/// Replaces a catalog that no server has open.
+fn put_catalog(file: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = file.parent().context("cannot find the catalog's folder")?;
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.context("cannot read the catalog's name")?;
+    for tail in ["-wal", "-shm"] {
+        match fs::remove_file(folder.join(format!("{name}{tail}"))) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(small_file::replace(folder, name, bytes)?)
+}
