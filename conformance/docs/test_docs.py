@@ -69,6 +69,8 @@ NOT_RUN = {
     ("docs/operating/doctor.md", "weir doctor --fix"):
         "changes this machine's /etc; crates/doctor/tests/repaired.rs does it to copies of three distributions",
     ("docs/operating/kubernetes.md", "apiVersion: v1"): KUBERNETES,
+    ("docs/operating/bench.md", "weir bench ceph weir --ceph-conf /etc/ceph/ceph.conf"):
+        "needs a Ceph; conformance/ceph/run has one of its own",
     ("docs/operating/bench.md", "weir bench compare RUN-A RUN-B --published netapp-extreme --html compare.html"):
         "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
 }

@@ -1,6 +1,7 @@
 //! The command line of the load generators.
 
 use crate::args::{Nfs4Args, NfsArgs, TcpArgs};
+use crate::ceph::CephArgs;
 use crate::lab::cli::{CompareArgs, MatrixArgs, PresetsArgs, ReportArgs};
 use crate::log::LogArgs;
 use crate::relay::RelayArgs;
@@ -42,6 +43,8 @@ pub enum BenchCommand {
     Tcp(TcpArgs),
     /// Durable appends of an intent log to devices, folder by folder.
     Log(LogArgs),
+    /// A pool of Ceph, and an intent log in it.
+    Ceph(CephArgs),
     /// A link with a delay, for measurements of two nodes on one machine.
     #[command(hide = true)]
     Relay(RelayArgs),

@@ -25,6 +25,7 @@
 pub mod args;
 pub mod arrivals;
 pub mod blend;
+pub mod ceph;
 pub mod clock;
 pub mod command;
 pub mod control;
@@ -76,6 +77,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             Ok(Ending::Sound)
         }),
         BenchCommand::Log(a) => log::log(a).and_then(|report| {
+            show(a.json.as_deref(), &report, &report.table())?;
+            Ok(Ending::Sound)
+        }),
+        BenchCommand::Ceph(a) => ceph::ceph(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
         }),

@@ -14,7 +14,7 @@
 //!
 //! The placements take turns, round by round: a shared disk is not the same from minute to minute.
 
-mod append;
+pub(crate) mod append;
 
 use crate::args::parse_size;
 use crate::error::BenchError;
@@ -83,7 +83,8 @@ impl Named {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Parses the seconds of a measurement.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.01..=3600.0).contains(&s) => Ok(s),
         _ => Err("expected 0.01 to 3600 seconds".to_owned()),

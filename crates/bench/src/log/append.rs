@@ -59,6 +59,14 @@ impl Default for Appended {
 }
 
 impl Appended {
+    /// Notes an operation that took so many nanoseconds and ended `elapsed_ns` after the first one
+    /// began.
+    pub fn record(&mut self, latency_ns: u64, elapsed_ns: u64) {
+        self.latency.saturating_record(latency_ns);
+        self.count += 1;
+        self.elapsed_ns = elapsed_ns;
+    }
+
     /// Adds another round of the same.
     pub fn add(&mut self, other: &Self) -> Result<(), BenchError> {
         self.count += other.count;
