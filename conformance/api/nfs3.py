@@ -1,4 +1,4 @@
-"""As much of NFSv3 (RFC 1813) as tests need to make files, over AUTH_SYS as root."""
+"""As much of NFSv3 (RFC 1813) as tests need to make files, over AUTH_SYS, as root unless another user is named."""
 
 import socket
 import struct
@@ -22,7 +22,8 @@ def attributes(mode=None, uid=None, gid=None, size=None, mtime=None):
 class Nfs:
     """A connection and the root of an export."""
 
-    def __init__(self, port, export):
+    def __init__(self, port, export, uid=0, gid=0):
+        self.uid, self.gid = uid, gid
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         # Each call has a number of its own: a server does not repeat a call that it has done.
         self.xid = 0
@@ -39,17 +40,24 @@ class Nfs:
 
     def call(self, program, procedure, arguments):
         """The result behind its status, which has to be 0."""
-        credential = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 0, 0, 0)
+        status, result = self.ask(program, 3, procedure, arguments)
+        if status != 0:
+            raise OSError(f"procedure {procedure} of {program}: accepted 0, status {status}")
+        return result
+
+    def ask(self, program, version, procedure, arguments):
+        """The first word of the results, and what follows it."""
+        credential = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", self.uid, self.gid, 0)
         self.xid += 1
-        message = struct.pack(">IIIIII", self.xid, 0, 2, program, 3, procedure) + struct.pack(">I", 1)
+        message = struct.pack(">IIIIII", self.xid, 0, 2, program, version, procedure) + struct.pack(">I", 1)
         message += opaque(credential) + struct.pack(">II", 0, 0) + arguments
         self.socket.sendall(struct.pack(">I", 1 << 31 | len(message)) + message)
         length = struct.unpack(">I", self.receive(4))[0] & 0x7fffffff
         reply = self.receive(length)
         accepted, status = struct.unpack_from(">II", reply, 20)
-        if (accepted, status) != (0, 0):
-            raise OSError(f"procedure {procedure} of {program}: accepted {accepted}, status {status}")
-        return reply[28:]
+        if accepted != 0:
+            raise OSError(f"procedure {procedure} of {program}: accepted {accepted}")
+        return status, reply[28:]
 
     def receive(self, count):
         data = b""

@@ -15,7 +15,9 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{active_directory, filestore, netapp, preview, replications, space, throughput};
+use crate::{
+    active_directory, filestore, netapp, preview, quota_rules, replications, space, throughput,
+};
 use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -264,6 +266,9 @@ impl Asked<'_> {
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 Target::Snapshot(self.volume(kind.surface())?.snapshot(self.part(3)))
             }
+            Kind::QuotaRule => {
+                Target::QuotaRule(self.volume(kind.surface())?.quota_rule(self.part(3)))
+            }
         })
     }
 
@@ -329,7 +334,7 @@ impl Asked<'_> {
                 let used = self.pool_used(&view, &p).await;
                 space::set(&mut object, space::of_pool(&view, used, &facts), &facts);
             }
-            Some(Resource::ActiveDirectory(_)) | None => {}
+            Some(Resource::ActiveDirectory(_) | Resource::QuotaRule(..)) | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
     }
@@ -374,6 +379,10 @@ impl Asked<'_> {
                 self.volume(kind.surface())?.snapshot(&id),
                 netapp::new_snapshot(body)?,
             ),
+            Kind::QuotaRule => Mutation::CreateQuotaRule(
+                self.volume(kind.surface())?.quota_rule(&id),
+                quota_rules::new(body)?,
+            ),
         };
         self.submit(mutation).await
     }
@@ -415,6 +424,9 @@ impl Asked<'_> {
                 Target::Snapshot(name) => {
                     Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
                 }
+                Target::QuotaRule(name) => {
+                    Mutation::UpdateQuotaRule(name, quota_rules::change(changed, &current)?)
+                }
                 // They have methods of their own.
                 other @ (Target::Replication(_) | Target::Relation(_)) => {
                     return Err(ApiError::not_found(&other.to_string()));
@@ -436,6 +448,7 @@ impl Asked<'_> {
             Target::ActiveDirectory(name) => Mutation::DeleteActiveDirectory(name),
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
+            Target::QuotaRule(name) => Mutation::DeleteQuotaRule(name),
             other @ (Target::Replication(_) | Target::Relation(_)) => {
                 return Err(ApiError::not_found(&other.to_string()));
             }
@@ -553,6 +566,7 @@ impl Asked<'_> {
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 self.snapshots(&q, &view, kind.surface()).await?
             }
+            Kind::QuotaRule => self.quota_rules(&q, &view)?,
         };
         let items: Vec<Value> = page
             .0
@@ -639,6 +653,21 @@ impl Asked<'_> {
             |(_, s)| lro::snapshot(s, used.get(&s.id).copied()),
         );
         Ok(objects(page))
+    }
+
+    fn quota_rules(&self, q: &ListQuery, view: &View) -> ApiResult<(Vec<Object>, String)> {
+        let name = self.volume(Surface::Netapp)?;
+        let Some(volume) = view.volume(&name) else {
+            return Err(ApiError::not_found(&name.to_string()));
+        };
+        let after = q.after().unwrap_or_default().to_owned();
+        let rules = volume.quotas.rules.iter();
+        let rest = rules.filter(|rule| *rule.id > *after);
+        Ok(objects(q.page(
+            rest.map(|rule| (rule.id.to_string(), rule)),
+            |(id, _)| id,
+            |(_, rule)| quota_rules::shown(&name.quota_rule(&rule.id), rule),
+        )))
     }
 
     fn operations(&self) -> ApiResult<Value> {

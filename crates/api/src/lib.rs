@@ -36,6 +36,7 @@ pub mod openapi;
 pub mod page;
 mod preview;
 pub mod query;
+mod quota_rules;
 mod replications;
 mod requests;
 pub mod route;

@@ -9,7 +9,7 @@ use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
 use crate::mount::{self, Mounts};
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
-use crate::{active_directory, filestore, netapp};
+use crate::{active_directory, filestore, netapp, quota_rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use weir_control::{
@@ -125,6 +125,7 @@ fn unaddressed(view: &View, target: &Target) -> Option<Object> {
         Resource::ActiveDirectory(a) => active_directory::shown(&a),
         Resource::Volume(v) => unaddressed_volume(view, &v, None),
         Resource::Snapshot(s) => snapshot(&s, None),
+        Resource::QuotaRule(name, rule) => quota_rules::shown(&name, &rule),
     })
 }
 
@@ -162,6 +163,7 @@ pub fn message(target: &Target) -> &'static Message {
         Target::Volume(v) => either(&na::VOLUME, &fs::INSTANCE, v.surface),
         Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
         Target::Snapshot(s) => either(&na::SNAPSHOT, &fs::SNAPSHOT, s.parent.surface),
+        Target::QuotaRule(_) => &na::QUOTA_RULE,
     }
 }
 

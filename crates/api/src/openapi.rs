@@ -189,6 +189,18 @@ fn about_own(
     Some((summary.to_owned(), body, reference(reply)))
 }
 
+/// Returns the words for one resource of a kind.
+fn words(kind: Resource) -> &'static str {
+    match kind {
+        Resource::Pool => "a storage pool",
+        Resource::Volume => "a volume",
+        Resource::Instance => "an instance",
+        Resource::VolumeSnapshot | Resource::InstanceSnapshot => "a snapshot",
+        Resource::QuotaRule => "a quota rule",
+        Resource::ActiveDirectory => "an Active Directory",
+    }
+}
+
 /// Returns a route's description, its body and its response.
 fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Value>, Value) {
     if let Some(described) = about_own(route.action, schemas) {
@@ -196,13 +208,6 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
     }
     let lro = reference("Operation");
     let none = json!({"type": "object"});
-    let words = |k: Resource| match k {
-        Resource::Pool => "a storage pool",
-        Resource::Volume => "a volume",
-        Resource::Instance => "an instance",
-        Resource::VolumeSnapshot | Resource::InstanceSnapshot => "a snapshot",
-        Resource::ActiveDirectory => "an Active Directory",
-    };
     match route.action {
         Action::List(k) => {
             let item = message(k.message(), schemas);

@@ -57,7 +57,9 @@ fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
                 None => return Some(Value::Object(preview)),
             }
         }
-        Resource::Snapshot(_) | Resource::ActiveDirectory(_) => return None,
+        Resource::Snapshot(_) | Resource::ActiveDirectory(_) | Resource::QuotaRule(..) => {
+            return None;
+        }
     };
     let left = remainder(pool.capacity_gib, &view.pool_figures(&pool));
     preview.insert("pool".to_owned(), left);

@@ -60,6 +60,8 @@ pub enum Kind {
     Volume,
     /// A volume's snapshot: `volumes/*/snapshots/*`.
     VolumeSnapshot,
+    /// A volume's quota rule: `volumes/*/quotaRules/*`.
+    QuotaRule,
     /// A Filestore instance: `instances/*`.
     Instance,
     /// An instance's snapshot: `instances/*/snapshots/*`.
@@ -75,6 +77,7 @@ impl Kind {
             Kind::Pool => &netapp::STORAGE_POOL,
             Kind::Volume => &netapp::VOLUME,
             Kind::VolumeSnapshot => &netapp::SNAPSHOT,
+            Kind::QuotaRule => &netapp::QUOTA_RULE,
             Kind::Instance => &filestore::INSTANCE,
             Kind::InstanceSnapshot => &filestore::SNAPSHOT,
             Kind::ActiveDirectory => &netapp::ACTIVE_DIRECTORY,
@@ -88,6 +91,7 @@ impl Kind {
             Kind::Volume => "volumeId",
             Kind::Instance => "instanceId",
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshotId",
+            Kind::QuotaRule => "quotaRuleId",
             Kind::ActiveDirectory => "activeDirectoryId",
         }
     }
@@ -95,9 +99,11 @@ impl Kind {
     /// Returns the API that has it.
     pub fn surface(self) -> Surface {
         match self {
-            Kind::Pool | Kind::Volume | Kind::VolumeSnapshot | Kind::ActiveDirectory => {
-                Surface::Netapp
-            }
+            Kind::Pool
+            | Kind::Volume
+            | Kind::VolumeSnapshot
+            | Kind::QuotaRule
+            | Kind::ActiveDirectory => Surface::Netapp,
             Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
         }
     }
@@ -109,6 +115,7 @@ impl Kind {
             Kind::Volume => "volumes",
             Kind::Instance => "instances",
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshots",
+            Kind::QuotaRule => "quotaRules",
             Kind::ActiveDirectory => "activeDirectories",
         }
     }
@@ -240,6 +247,7 @@ impl Route {
                 Kind::Volume => &["volumeId", VALIDATE_ONLY],
                 Kind::Instance => &["instanceId", VALIDATE_ONLY],
                 Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId", VALIDATE_ONLY],
+                Kind::QuotaRule => &["quotaRuleId", VALIDATE_ONLY],
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
@@ -328,18 +336,21 @@ pub static ROUTES: &[Route] = routes! {
     Patch Netapp "projects/*/locations/*/activeDirectories/*" => Action::Update(Kind::ActiveDirectory);
     Delete Netapp "projects/*/locations/*/activeDirectories/*" => Action::Delete(Kind::ActiveDirectory);
 
-    Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
+    Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::List(Kind::QuotaRule);
+    Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Create(Kind::QuotaRule);
+    Get Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Get(Kind::QuotaRule);
+    Patch Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Update(Kind::QuotaRule);
+    Delete Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Delete(Kind::QuotaRule);
+
     Get Netapp "projects/*/locations/*/kmsConfigs" => Action::EmptyList("kmsConfigs");
     Get Netapp "projects/*/locations/*/backupVaults" => Action::EmptyList("backupVaults");
     Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
-    Get Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupVaults/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
-    Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule", "Bound what a group of users may hold by a volume of its own");
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
     Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
     Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");

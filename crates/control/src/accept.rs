@@ -6,7 +6,7 @@
 use crate::job::Job;
 use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Name, SnapshotName, Target, VolumeName};
+use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
@@ -268,6 +268,9 @@ fn intend(
             tx.put_volume(next);
             Ok((split_lane(volume.id), Job::Split(name.clone()), false))
         }
+        Mutation::CreateQuotaRule(name, _)
+        | Mutation::UpdateQuotaRule(name, _)
+        | Mutation::DeleteQuotaRule(name) => change_quotas(tx, name, mutation, inputs),
         Mutation::CreateActiveDirectory(name, new) => {
             let directory =
                 rules::active_directory::create(&tx.view, name, new, inputs.id, tx.now)?;
@@ -309,23 +312,45 @@ fn intend(
             };
             Ok((0, job, true))
         }
-        Mutation::DeleteSnapshot(name) => {
-            let parent = idle(&tx.view, &name.parent)?;
-            let snapshot = tx.view.snapshot(name).cloned();
-            let snapshot = snapshot.ok_or_else(|| missing(target))?;
-            let mut going = Snapshot::clone(&snapshot);
-            if going.state != State::Ready {
-                return Err(Refusal::new(
-                    Status::Aborted,
-                    "RESOURCE_BUSY",
-                    format!("snapshot {} is {}", name.id, going.state.as_str()),
-                ));
-            }
-            going.state = State::Deleting;
-            tx.put_snapshot(going);
-            Ok((parent.id, Job::DeleteSnapshot(name.clone()), false))
-        }
+        Mutation::DeleteSnapshot(name) => delete_snapshot(tx, name, target),
     }
+}
+
+fn delete_snapshot(
+    tx: &mut Transaction<'_>,
+    name: &SnapshotName,
+    target: &Target,
+) -> Result<Intent, Refusal> {
+    let parent = idle(&tx.view, &name.parent)?;
+    let snapshot = tx.view.snapshot(name).cloned();
+    let snapshot = snapshot.ok_or_else(|| missing(target))?;
+    let mut going = Snapshot::clone(&snapshot);
+    if going.state != State::Ready {
+        return Err(Refusal::new(
+            Status::Aborted,
+            "RESOURCE_BUSY",
+            format!("snapshot {} is {}", name.id, going.state.as_str()),
+        ));
+    }
+    going.state = State::Deleting;
+    tx.put_snapshot(going);
+    Ok((parent.id, Job::DeleteSnapshot(name.clone()), false))
+}
+
+fn change_quotas(
+    tx: &mut Transaction<'_>,
+    name: &QuotaRuleName,
+    mutation: &Mutation,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    let volume = idle(&tx.view, &name.volume)?;
+    let (quotas, verb) = rules::quota::change(&volume, mutation, inputs, tx.now)?;
+    let mut next = Volume::clone(&volume);
+    next.quotas = quotas;
+    next.revision += 1;
+    tx.put_volume(next);
+    let name = name.clone();
+    Ok((volume.id, Job::QuotaRule { name, verb }, false))
 }
 
 /// Returns the lane of a split, which takes as long as there is data, so that nothing else waits

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 pub use weir_base::SnapshotIdentity;
 use weir_vfs::Flavours;
+use weir_volume::QuotaRules;
 
 /// Reason why a call to the node failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +101,8 @@ pub struct Facts {
     pub overcommit: Option<f64>,
     /// True if the node does not serve SMB.
     pub smb_off: bool,
+    /// True if the engine does not count what users and groups hold: no quota can hold.
+    pub usage_off: bool,
 }
 
 /// Level of a limit.
@@ -242,6 +245,8 @@ pub struct ExportSpec {
     pub snapshot_directory: bool,
     /// True if its changes are held while the node is without the partner of its pair.
     pub strict: bool,
+    /// Limits of what its users and groups hold.
+    pub quotas: QuotaRules,
 }
 
 /// The difference between two states of the data path. It is made from the change alone, so that

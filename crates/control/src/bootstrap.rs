@@ -60,6 +60,7 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         splitting: false,
         protection: false,
         assigned: Default::default(),
+        quotas: Default::default(),
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

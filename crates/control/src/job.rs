@@ -4,7 +4,7 @@
 //! restarted from its row alone. Invalid jobs cannot be written. A row with any other contents is
 //! damaged, and is not read as a completed job.
 
-use crate::name::{Name, ReplicationName, SnapshotName, Target, VolumeName};
+use crate::name::{Name, QuotaRuleName, ReplicationName, SnapshotName, Target, VolumeName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -66,6 +66,13 @@ pub enum Job {
         /// Its full name.
         name: Arc<str>,
     },
+    /// Makes the data path apply a change of a volume's quota rules.
+    QuotaRule {
+        /// The rule.
+        name: QuotaRuleName,
+        /// Action on the rule.
+        verb: QuotaRuleVerb,
+    },
     /// Makes the node join a domain, with a password that is only in memory: an interrupted job
     /// fails.
     JoinDomain {
@@ -93,6 +100,17 @@ pub enum Job {
         /// Target of the command.
         target: Arc<str>,
     },
+}
+
+/// Actions on quota rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuotaRuleVerb {
+    /// Create it.
+    Create,
+    /// Change it.
+    Update,
+    /// Delete it.
+    Delete,
 }
 
 /// Actions of NetApp Volumes on replications.
@@ -152,6 +170,7 @@ impl Job {
             | Job::UpdateSnapshot { name, .. }
             | Job::RenameSnapshot { name, .. }
             | Job::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
+            Job::QuotaRule { name, .. } => Target::QuotaRule(name.clone()),
             Job::Replicate { name, .. } => Target::Replication(name.clone()),
             Job::Relation { target, .. } | Job::Policy { name: target, .. } => {
                 Target::Relation(Arc::clone(target))
@@ -174,6 +193,11 @@ impl Job {
             Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) | Job::LeaveDomain(_) => {
                 "delete"
             }
+            Job::QuotaRule { verb, .. } => match verb {
+                QuotaRuleVerb::Create => "create",
+                QuotaRuleVerb::Update => "update",
+                QuotaRuleVerb::Delete => "delete",
+            },
             Job::SwitchPool(_) => "switch",
             Job::Revert { .. } => "revert",
             Job::Split(_) => "split",
@@ -187,7 +211,14 @@ impl Job {
     pub(crate) fn deletes(&self) -> bool {
         matches!(
             self,
-            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) | Job::LeaveDomain(_)
+            Job::DeletePool(_)
+                | Job::Delete(_)
+                | Job::DeleteSnapshot(_)
+                | Job::LeaveDomain(_)
+                | Job::QuotaRule {
+                    verb: QuotaRuleVerb::Delete,
+                    ..
+                }
         )
     }
 
@@ -204,6 +235,7 @@ impl Job {
             | Job::TakeSnapshot(_)
             | Job::UpdateSnapshot { .. }
             | Job::Policy { .. }
+            | Job::QuotaRule { .. }
             | Job::UpdateDomain(_)
             | Job::LeaveDomain(_)
             | Job::DeleteSnapshot(_) => true,

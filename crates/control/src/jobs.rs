@@ -276,6 +276,7 @@ impl JobContext {
             | Job::DeletePool(_)
             | Job::SwitchPool(_)
             | Job::Policy { .. }
+            | Job::QuotaRule { .. }
             | Job::UpdateDomain(_) => self.effective(self.store.view().generation).await,
             Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
@@ -734,6 +735,10 @@ fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::ActiveDirectory(name) = target {
         let directory = tx.view.active_directory(name).cloned()?;
         tx.remove_directory(&directory);
+        return None;
+    }
+    if let Target::QuotaRule(_) = target {
+        // The volume has been without it since the deletion was accepted.
         return None;
     }
     let volume = tx.view.volume_of(target).cloned()?;

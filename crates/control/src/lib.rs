@@ -21,6 +21,7 @@ pub mod named;
 mod open_error;
 pub mod policy;
 mod publish;
+mod quota;
 mod rebuild;
 mod record;
 mod recover;
@@ -44,17 +45,19 @@ pub use catalog::{
 };
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;
-pub use job::{Job, ReplicationVerb};
+pub use job::{Job, QuotaRuleVerb, ReplicationVerb};
 pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{
-    Collection, Name, Place, ReplicationName, SnapshotName, Surface, Target, VolumeName,
+    Collection, Name, Place, QuotaRuleName, ReplicationName, SnapshotName, Surface, Target,
+    VolumeName,
 };
 pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,
 };
 pub use open_error::OpenError;
+pub use quota::{NewQuotaRule, QuotaLimits, QuotaRule, QuotaRuleChange, QuotaSubject, Quotas};
 pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};
 pub use secret::Secret;

@@ -7,7 +7,8 @@
 
 use crate::assigned::Assigned;
 use crate::job::Job;
-use crate::name::{Collection, Name, SnapshotName, Surface, Target, VolumeName};
+use crate::name::{Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
+use crate::quota::{QuotaRule, Quotas};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use serde::{Deserialize, Serialize};
@@ -447,6 +448,9 @@ pub struct Volume {
     /// Policies assigned by name, and availability.
     #[serde(default, skip_serializing_if = "Assigned::is_default")]
     pub assigned: Assigned,
+    /// Limits of what its users and groups hold.
+    #[serde(default, skip_serializing_if = "Quotas::is_default")]
+    pub quotas: Quotas,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -633,6 +637,7 @@ impl Operation {
         match self.target() {
             Target::Volume(name) => name.surface,
             Target::Snapshot(name) => name.parent.surface,
+            Target::QuotaRule(name) => name.volume.surface,
             Target::Pool(_)
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
@@ -662,6 +667,8 @@ pub enum Resource {
     Snapshot(Arc<Snapshot>),
     /// A domain of Active Directory.
     ActiveDirectory(Arc<ActiveDirectory>),
+    /// A quota rule of a volume.
+    QuotaRule(QuotaRuleName, QuotaRule),
 }
 
 impl Resource {
@@ -673,6 +680,9 @@ impl Resource {
             (Resource::Volume(a), Resource::Volume(b)) => Arc::ptr_eq(a, b),
             (Resource::Snapshot(a), Resource::Snapshot(b)) => Arc::ptr_eq(a, b),
             (Resource::ActiveDirectory(a), Resource::ActiveDirectory(b)) => Arc::ptr_eq(a, b),
+            (Resource::QuotaRule(a, rule), Resource::QuotaRule(b, other)) => {
+                a == b && rule == other
+            }
             _ => false,
         }
     }

@@ -8,8 +8,9 @@ use crate::model::{
     ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role, Share,
     SmbSetting,
 };
-use crate::name::{Name, SnapshotName, Target, VolumeName};
+use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
+use crate::quota::{NewQuotaRule, QuotaRuleChange};
 use crate::secret::Secret;
 use weir_relations::manager::{Preconditions, Verb};
 
@@ -136,6 +137,8 @@ pub struct VolumeChange {
     pub deletion_restricted: Option<bool>,
     /// Policies by name, its path, and its availability.
     pub assign: Assign,
+    /// True if its quota rules hold; `None`: unchanged.
+    pub quotas_on: Option<bool>,
     /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
     /// Replaces all labels; `None`: unchanged.
@@ -267,6 +270,12 @@ pub enum Mutation {
     },
     /// Delete a snapshot of a volume.
     DeleteSnapshot(SnapshotName),
+    /// Limit what a user, a group or all others of them hold in a volume.
+    CreateQuotaRule(QuotaRuleName, NewQuotaRule),
+    /// Change a limit.
+    UpdateQuotaRule(QuotaRuleName, QuotaRuleChange),
+    /// Remove a limit.
+    DeleteQuotaRule(QuotaRuleName),
     /// Join a domain of Active Directory.
     CreateActiveDirectory(Name, NewActiveDirectory),
     /// Change the description of a domain, or join it again.
@@ -305,6 +314,9 @@ impl Mutation {
             Mutation::CreateSnapshot(name, _)
             | Mutation::UpdateSnapshot(name, _)
             | Mutation::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
+            Mutation::CreateQuotaRule(name, _)
+            | Mutation::UpdateQuotaRule(name, _)
+            | Mutation::DeleteQuotaRule(name) => Target::QuotaRule(name.clone()),
             Mutation::Replicate { verb, .. } => Target::Relation(verb.subject().1.into()),
         }
     }
@@ -315,14 +327,17 @@ impl Mutation {
             Mutation::CreatePool(..)
             | Mutation::CreateVolume(..)
             | Mutation::CreateSnapshot(..)
+            | Mutation::CreateQuotaRule(..)
             | Mutation::CreateActiveDirectory(..) => "create",
             Mutation::UpdatePool(..)
             | Mutation::UpdateVolume(..)
             | Mutation::UpdateSnapshot(..)
+            | Mutation::UpdateQuotaRule(..)
             | Mutation::UpdateActiveDirectory(..) => "update",
             Mutation::DeletePool(..)
             | Mutation::DeleteVolume { .. }
             | Mutation::DeleteSnapshot(..)
+            | Mutation::DeleteQuotaRule(..)
             | Mutation::DeleteActiveDirectory(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",

@@ -152,6 +152,14 @@ impl VolumeName {
         }
     }
 
+    /// Returns the name of a quota rule of this volume.
+    pub fn quota_rule(&self, id: &str) -> QuotaRuleName {
+        QuotaRuleName {
+            volume: self.clone(),
+            id: id.into(),
+        }
+    }
+
     /// Parses a full name.
     pub fn parse(full: &str) -> Option<VolumeName> {
         let parts: Vec<&str> = full.split('/').collect();
@@ -191,6 +199,21 @@ impl fmt::Display for SnapshotName {
     }
 }
 
+/// Name of a quota rule: `…/volumes/{v}/quotaRules/{q}`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct QuotaRuleName {
+    /// The rule's volume.
+    pub volume: VolumeName,
+    /// Bare id: the last part of the full name.
+    pub id: Arc<str>,
+}
+
+impl fmt::Display for QuotaRuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/quotaRules/{}", self.volume, self.id)
+    }
+}
+
 /// Name of a relationship in NetApp Volumes, as seen from one of its volumes:
 /// `…/volumes/{v}/replications/{r}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -216,6 +239,8 @@ pub enum Target {
     Volume(VolumeName),
     /// A snapshot of a volume.
     Snapshot(SnapshotName),
+    /// The name of a quota rule of a volume.
+    QuotaRule(QuotaRuleName),
     /// The name of a replication.
     Replication(ReplicationName),
     /// The name of a domain of Active Directory.
@@ -232,6 +257,7 @@ impl Target {
             Target::Pool(name) | Target::ActiveDirectory(name) => name.place.clone(),
             Target::Volume(name) => name.place.clone(),
             Target::Snapshot(name) => name.parent.place.clone(),
+            Target::QuotaRule(name) => name.volume.place.clone(),
             Target::Replication(name) => name.volume.place.clone(),
             Target::Relation(_) => Place::local(),
         }
@@ -244,6 +270,7 @@ impl Target {
             Target::ActiveDirectory(_) => "Active Directory",
             Target::Volume(name) => name.surface.noun(),
             Target::Snapshot(_) => "snapshot",
+            Target::QuotaRule(_) => "quota rule",
             Target::Replication(_) | Target::Relation(_) => "replication",
         }
     }
@@ -256,6 +283,7 @@ impl fmt::Display for Target {
             Target::ActiveDirectory(name) => f.write_str(&name.full(Collection::ActiveDirectories)),
             Target::Volume(name) => name.fmt(f),
             Target::Snapshot(name) => name.fmt(f),
+            Target::QuotaRule(name) => name.fmt(f),
             Target::Replication(name) => name.fmt(f),
             Target::Relation(name) => f.write_str(name),
         }

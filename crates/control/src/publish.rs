@@ -201,6 +201,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),
         snapshot_directory: volume.snapshot_directory,
         strict: volume.assigned.synchronous == Some(Synchronous::StrictSync),
+        quotas: volume.quotas.enforced(),
     };
     Some(Seen {
         export,

@@ -12,6 +12,7 @@ pub mod mount3;
 pub mod nlm;
 pub mod nsm;
 pub mod rpc;
+pub mod rquota;
 mod service;
 pub mod v3;
 pub mod v4;
@@ -20,7 +21,7 @@ pub use bound::reply_bound;
 pub use rpc::outcome::{Begin, Later, Outcome};
 pub use rpc::outgoing::Outgoing;
 pub use rpc::reply::ReplyBuf;
-pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+pub use rpc::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM};
 pub use rpc::{operation, portmap, xdr};
 pub use service::{Config, Service};
 pub use v4::ConnInfo;
@@ -41,6 +42,7 @@ pub fn decode_any(program: u32, version: u32, procedure: u32, args: &[u8]) -> Op
         (MOUNT_PROGRAM, 3) => mount3::decode(procedure, args).map(|r| r.is_ok()),
         (NLM_PROGRAM, 4) => nlm::wire::decode(procedure, args).map(|r| r.is_ok()),
         (NSM_PROGRAM, 1) => nsm::decode(procedure, args).map(|r| r.is_ok()),
+        (RQUOTA_PROGRAM, 1 | 2) => rquota::decode(version, procedure, args).map(|r| r.is_ok()),
         _ => None,
     }
 }

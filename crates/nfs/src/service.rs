@@ -17,13 +17,14 @@ use crate::rpc::failure::Failure;
 use crate::rpc::held::HeldCalls;
 use crate::rpc::message::{
     AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM,
-    Refusal,
+    RQUOTA_PROGRAM, Refusal,
 };
 use crate::rpc::outcome::{Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, refusal, refuse};
 use crate::rpc::outgoing::{Outbox, Outgoing};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Reader;
 use crate::rpc::{self, operation};
+use crate::rquota;
 use crate::v3::{self, procedure, status::Status};
 use crate::v4::{self, ConnInfo, Nfs4};
 use std::convert::Infallible;
@@ -194,6 +195,7 @@ fn versions_of(program: u32) -> Option<(u32, u32)> {
         MOUNT_PROGRAM => (3, 3),
         NLM_PROGRAM => (4, 4),
         NSM_PROGRAM => (1, 1),
+        RQUOTA_PROGRAM => (1, 2),
         _ => return None,
     })
 }
@@ -707,6 +709,7 @@ impl Service {
             NFS_PROGRAM => self.nfs(conn, call, cx, head, may_wait),
             MOUNT_PROGRAM => self.mount(conn, call, cx, head, may_wait),
             NLM_PROGRAM => self.nlm(conn, call, cx, head, may_wait),
+            RQUOTA_PROGRAM => self.rquota(conn, call, head, may_wait),
             _ => self.nsm(conn, call, head, may_wait),
         };
         // It may concern what clients of NFSv4 have.
@@ -831,6 +834,32 @@ impl Service {
             }
             _ => Ok(answer),
         }
+    }
+
+    fn rquota(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        mut head: Vec<u8>,
+        may_wait: MayWait,
+    ) -> RunResult {
+        let args = rquota::decode(call.version, call.procedure, call.args);
+        let args = args.ok_or(Refusal::ProcUnavail)?;
+        let args = args.map_err(|_| Refusal::GarbageArgs)?;
+        let table = self.vfs.exports();
+        let mut op = rquota::Op {
+            vfs: &self.vfs,
+            table: &table,
+            client: conn.peer.ip().to_canonical(),
+            local: conn.local.ip(),
+            credential: match call.procedure {
+                0 => Credential::None,
+                _ => call.credential()?,
+            },
+            out: &mut head,
+        };
+        let unknown = op.run(&args);
+        ended(Ok(()), unknown, (head, None), may_wait)
     }
 
     fn nsm(

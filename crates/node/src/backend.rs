@@ -226,6 +226,10 @@ impl Node {
         let volume = self.find(&spec.key)?;
         // Before a client is admitted by it.
         self.engine.set_strict(&volume, spec.strict);
+        if let Err(error) = volume.set_quotas(spec.quotas.clone()) {
+            // Rules are accepted only where they can hold, but a catalog may be from elsewhere.
+            tracing::error!(key = spec.key, "cannot set quotas of the volume: {error}");
+        }
         let default = self.default_rules.iter();
         let mut rules: Vec<Rule> = match &spec.rules {
             None => default.clone().map(|rule| within(rule, spec)).collect(),
@@ -396,6 +400,7 @@ impl Backend for Node {
             },
             overcommit: self.overcommit,
             smb_off: self.smb_off,
+            usage_off: !self.engine.counts_usage(),
         }
     }
 

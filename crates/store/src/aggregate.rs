@@ -44,6 +44,7 @@ use crate::cache::Cache;
 use crate::checkpoint::CpWriter;
 use crate::device::Device;
 use crate::error::StoreError;
+use crate::features::Feature;
 use crate::folder::{FileRole, Folder};
 use crate::frame::{Frame, FrameMut, FramePool};
 use crate::layout;
@@ -95,6 +96,12 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
+    /// Returns true if the format feature is on. All are on if the aggregate is not in a folder.
+    pub fn has(&self, feature: &Feature) -> bool {
+        let folder = self.folder.as_ref();
+        folder.is_none_or(|folder| folder.has(feature))
+    }
+
     /// Returns the aggregate's identity, chosen at random when it was created.
     pub fn id(&self) -> AggregateId {
         self.id

@@ -1,5 +1,5 @@
-//! Format features: extensions of the format that an aggregate uses only after `weir upgrade` has
-//! switched them on.
+//! Format features: extensions of the format that an aggregate uses only if it was made with them,
+//! or after `weir upgrade` has switched them on.
 //!
 //! The identity file names the features that are on. A program that does not know one of them
 //! refuses the folder before anything else, and changes nothing. So a feature is switched on by an
@@ -16,9 +16,15 @@ pub struct Feature {
     pub about: &'static str,
 }
 
+/// Checkpoints count the space and the inodes of each user and group, so that quotas can be set.
+pub const USAGE: Feature = Feature {
+    name: "usage",
+    about: "count the space and files of each user and group, so that quotas can be set",
+};
+
 /// Features that this program knows. A new one is added here, and read and written only where it is
-/// on.
-pub const FEATURES: &[Feature] = &[];
+/// on. A folder that this program makes has them all.
+pub const FEATURES: &[Feature] = &[USAGE];
 
 /// Format of a data folder, compared with this program's.
 #[derive(Clone, Debug, PartialEq, Eq)]

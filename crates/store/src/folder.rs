@@ -80,6 +80,8 @@ pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
+    /// Names of the format features that are on.
+    features: Vec<String>,
     /// Folders that are being created: the log's last.
     begun: Vec<Begun>,
     /// Lock files of the folders; closing them unlocks.
@@ -175,6 +177,7 @@ impl Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
+            features: identity.features,
             begun: Vec::new(),
             _locks: locks,
         })
@@ -197,13 +200,14 @@ impl Folder {
     /// # Errors
     /// As [`Folder::open`], and if the folder is not empty.
     pub fn renew(data: &Path, log: &Path) -> Result<Folder, StoreError> {
-        let (_, id) = identify(data)?;
+        let (identity, id) = identify(data)?;
         let data_lock = lock(data)?;
         let (begun, log_lock) = begin(log, LOG_IDENTITY, LOG_MAGIC, id, &[LOG], false)?;
         Ok(Folder {
             data: data.to_owned(),
             log: log.to_owned(),
             id,
+            features: identity.features,
             begun: vec![begun],
             _locks: vec![data_lock, log_lock],
         })
@@ -229,6 +233,7 @@ impl Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
+            features: known_features(),
             begun: vec![begun],
             _locks: vec![lock],
         };
@@ -274,6 +279,11 @@ impl Folder {
     /// Returns the aggregate that the folder belongs to.
     pub fn id(&self) -> AggregateId {
         self.id
+    }
+
+    /// Returns true if the format feature is on.
+    pub(crate) fn has(&self, feature: &Feature) -> bool {
+        self.features.iter().any(|name| name == feature.name)
     }
 
     /// Returns the path of the aggregate's device.
@@ -340,7 +350,10 @@ fn begin(
         format: FORMAT_VERSION,
         id: id.to_string(),
         external_log,
-        features: Vec::new(),
+        features: match name {
+            IDENTITY => known_features(),
+            _ => Vec::new(),
+        },
     };
     match write_synced(&begun, &identity) {
         Ok(()) => Ok((made, lock)),
@@ -530,6 +543,11 @@ fn switch_on_with(data: &Path, known: &[Feature]) -> Result<Vec<&'static str>, S
         .and_then(|()| File::open(data)?.sync_all())
         .map_err(|error| refuse(&path, error))?;
     Ok(names)
+}
+
+/// Returns the names of the features that a new folder has.
+fn known_features() -> Vec<String> {
+    FEATURES.iter().map(|one| one.name.to_owned()).collect()
 }
 
 fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
@@ -768,8 +786,14 @@ mod tests {
             "a server is using it"
         );
         drop(folder);
+        assert_eq!(format(&data).unwrap().off, []);
+        let mut identity = read_identity(&data, IDENTITY, MAGIC).unwrap();
+        identity.features.clear();
+        write_synced(&data.join(IDENTITY), &identity).unwrap();
         // A start switches nothing on.
-        drop(Folder::open(&data, None).unwrap());
+        let folder = Folder::open(&data, None).unwrap();
+        assert!(FEATURES.iter().all(|feature| !folder.has(feature)));
+        drop(folder);
         let format = format_with(&data, KNOWN).unwrap();
         assert_eq!((format.on.len(), format.off.as_slice()), (0, KNOWN));
         assert_eq!(switch_on_with(&data, &KNOWN[..1]).unwrap(), ["first"]);

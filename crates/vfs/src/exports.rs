@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 use weir_base::VolumeId;
 use weir_base::network::AddressBlock;
+use weir_volume::{QuotaEntry, QuotaId};
 
 /// `nobody`: the identity of squashed and anonymous callers unless an export
 /// says otherwise.
@@ -267,6 +268,11 @@ impl Export {
     /// Returns the number of its volume.
     pub fn volume(&self) -> VolumeId {
         self.volume.id()
+    }
+
+    /// Returns the usage and limits of a user or group; `None` unless its volume has quotas.
+    pub fn quota_of(&self, id: QuotaId) -> Option<QuotaEntry> {
+        self.volume.quota_of(id)
     }
 
     /// Returns the root of its volume.

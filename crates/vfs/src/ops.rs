@@ -25,8 +25,8 @@ use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
     self as volume, Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
-    Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime,
-    Stability, StatFs, Written,
+    Guard, Linked, QuotaId, QuotaLimit, QuotaState, ReadDirLimit, ReadDirOut, ReadOut, Removed,
+    Renamed, SetAttr, SetIds, SetTime, Stability, StatFs, Written,
 };
 
 type Result<T> = std::result::Result<T, Halt>;
@@ -197,6 +197,38 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     /// Returns the space and inodes of the file's volume.
     pub fn statfs(&self) -> StatFs {
         self.volume().statfs()
+    }
+
+    /// Returns the bytes that an owner may still write, by the volume's space and by the quotas of
+    /// the user and the group.
+    pub fn available_to(&self, uid: u32, gid: u32) -> u64 {
+        let ids = [QuotaId::user(uid), QuotaId::group(gid)];
+        let entries = ids.into_iter().filter_map(|id| self.volume().quota_of(id));
+        let left = entries.filter_map(|entry| entry.left());
+        left.fold(self.statfs().available, u64::min)
+    }
+
+    /// Returns true if the volume has quotas, and the limits of users without their own.
+    pub fn default_quota(&self) -> (bool, QuotaLimit) {
+        let volume = self.volume();
+        (
+            volume.quota_state() != QuotaState::Off,
+            volume.default_quota(),
+        )
+    }
+
+    /// Returns true if the caller is root, whom quotas do not limit.
+    pub fn is_root(&self) -> bool {
+        self.who.unix.is_root()
+    }
+
+    /// Like [`Operand::available_to`], for files that the caller makes.
+    pub fn available_to_caller(&self) -> u64 {
+        let unix = &self.who.unix;
+        match unix.is_root() {
+            true => self.statfs().available,
+            false => self.available_to(unix.uid, unix.gid),
+        }
     }
 
     /// Changes when data written without stability may have been lost (RFC 1813 §3.3.21).

@@ -49,8 +49,9 @@ pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{
     AtEnd, Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found,
-    FsError, Guard, Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek,
-    SetAttr, SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
+    FsError, Guard, Linked, QuotaEntry, QuotaId, QuotaKind, QuotaLimit, QuotaRules, QuotaState,
+    QuotaUsage, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr,
+    SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

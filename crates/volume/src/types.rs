@@ -12,6 +12,7 @@
 //! to a client until then.
 
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 use weir_store::{BlockPtr, Frame};
@@ -306,6 +307,17 @@ pub enum SetIds {
     Clear,
 }
 
+impl SetIds {
+    /// Returns the mode of a file after a write.
+    pub(crate) fn after_write(self, mode: u16) -> u16 {
+        match self {
+            SetIds::Keep => mode,
+            // Only bits of 16 remain.
+            SetIds::Clear => without_set_ids(u32::from(mode)) as u16,
+        }
+    }
+}
+
 /// Returns the mode of a regular file after an unprivileged caller changed its content or owner.
 /// Set-user-ID is cleared, and set-group-ID where it means execution; without group execution it
 /// means mandatory locking, and stays.
@@ -560,5 +572,155 @@ impl Stop {
 impl From<FsError> for Stop {
     fn from(e: FsError) -> Stop {
         Stop::Fail(e)
+    }
+}
+
+/// Kind of owner that usage is counted for, and quotas are set for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum QuotaKind {
+    /// The owner of an inode.
+    User,
+    /// The group of an inode.
+    Group,
+}
+
+/// A user or a group, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct QuotaId {
+    /// The kind of owner.
+    pub kind: QuotaKind,
+    /// Number of the user or the group.
+    pub id: u32,
+}
+
+impl std::hash::Hash for QuotaId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u64((self.kind as u64) << 32 | u64::from(self.id));
+    }
+}
+
+impl QuotaId {
+    /// Returns the user with this number.
+    pub fn user(id: u32) -> QuotaId {
+        let kind = QuotaKind::User;
+        QuotaId { kind, id }
+    }
+
+    /// Returns the group with this number.
+    pub fn group(id: u32) -> QuotaId {
+        let kind = QuotaKind::Group;
+        QuotaId { kind, id }
+    }
+}
+
+/// Space and inodes that count for an owner, or a change of them.
+///
+/// The space of an inode is that of its file blocks that are no holes. A block that several files
+/// share counts for each of them. Blocks that only snapshots refer to do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct QuotaUsage {
+    /// Blocks of 4096 bytes.
+    pub blocks: i64,
+    /// Inodes of any kind, named streams included.
+    pub files: i64,
+}
+
+impl QuotaUsage {
+    /// Adds a change.
+    pub(crate) fn add(&mut self, change: QuotaUsage) {
+        self.blocks += change.blocks;
+        self.files += change.files;
+    }
+
+    /// Returns the opposite change.
+    pub(crate) fn negated(self) -> QuotaUsage {
+        QuotaUsage {
+            blocks: -self.blocks,
+            files: -self.files,
+        }
+    }
+}
+
+/// Limits of an owner's usage; 0: none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct QuotaLimit {
+    /// Bytes that usage cannot exceed.
+    pub bytes: u64,
+    /// Bytes above which usage is reported.
+    pub soft_bytes: u64,
+    /// Inodes that usage cannot exceed.
+    pub files: u64,
+    /// Inodes above which usage is reported.
+    pub soft_files: u64,
+}
+
+impl QuotaLimit {
+    /// Returns true if a growth of `usage` is within the hard limits. What does not grow may be
+    /// above its limit.
+    pub(crate) fn admits(&self, usage: QuotaUsage, growth: QuotaUsage) -> bool {
+        let below = |limit: u64, used: i64, more: i64| {
+            limit == 0 || more <= 0 || u64::try_from(used + more).is_ok_and(|sum| sum <= limit)
+        };
+        below(self.bytes / BLOCK_SIZE as u64, usage.blocks, growth.blocks)
+            && below(self.files, usage.files, growth.files)
+    }
+}
+
+/// The quotas of a volume.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct QuotaRules {
+    /// Limits of users and groups that have their own.
+    pub own: BTreeMap<QuotaId, QuotaLimit>,
+    /// Limits of every other user but root.
+    pub default_user: Option<QuotaLimit>,
+    /// Limits of every other group but that of root.
+    pub default_group: Option<QuotaLimit>,
+}
+
+impl QuotaRules {
+    /// Returns true if nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.default_user.is_none() && self.default_group.is_none()
+    }
+
+    /// Returns the limits of an owner; `None`: it has none.
+    pub fn limit_of(&self, id: QuotaId) -> Option<QuotaLimit> {
+        let default = match id.kind {
+            _ if id.id == 0 => None,
+            QuotaKind::User => self.default_user,
+            QuotaKind::Group => self.default_group,
+        };
+        self.own.get(&id).copied().or(default)
+    }
+}
+
+/// State of a volume's quotas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuotaState {
+    /// There are no rules.
+    Off,
+    /// Usage is being read, or counted; limits do not hold yet.
+    Initializing,
+    /// Limits hold.
+    On,
+}
+
+/// Usage and limits of one owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QuotaEntry {
+    /// The owner.
+    pub id: QuotaId,
+    /// Usage of the owner.
+    pub usage: QuotaUsage,
+    /// Its limits; all 0: none.
+    pub limit: QuotaLimit,
+}
+
+impl QuotaEntry {
+    /// Returns the bytes that may still be written; `None`: without limit.
+    pub fn left(&self) -> Option<u64> {
+        let used = u64::try_from(self.usage.blocks).unwrap_or(0) * BLOCK_SIZE as u64;
+        // Saturates: a limit may be below the usage.
+        (self.limit.bytes > 0).then(|| self.limit.bytes.saturating_sub(used))
     }
 }

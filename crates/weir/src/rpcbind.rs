@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
-use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM};
 
 /// Where rpcbind takes registrations. It takes them over TCP only when configured to be insecure.
 const SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
@@ -23,13 +23,17 @@ const MAX_ANSWER: usize = 512;
 
 /// What is registered, with the name that `rpcinfo` gives it. The status monitor is called
 /// over UDP by Linux: by a client's kernel on this machine, and when a client has come back.
-const PROGRAMS: [(Entry, &str); 6] = [
+const PROGRAMS: [(Entry, &str); 10] = [
     (entry(NFS_PROGRAM, 3, Transport::Tcp), "nfs"),
     (entry(MOUNT_PROGRAM, 3, Transport::Tcp), "mountd"),
     (entry(NLM_PROGRAM, 4, Transport::Tcp), "nlockmgr"),
     (entry(NLM_PROGRAM, 4, Transport::Udp), "nlockmgr (UDP)"),
     (entry(NSM_PROGRAM, 1, Transport::Tcp), "status"),
     (entry(NSM_PROGRAM, 1, Transport::Udp), "status (UDP)"),
+    (entry(RQUOTA_PROGRAM, 1, Transport::Tcp), "rquotad"),
+    (entry(RQUOTA_PROGRAM, 1, Transport::Udp), "rquotad (UDP)"),
+    (entry(RQUOTA_PROGRAM, 2, Transport::Tcp), "rquotad"),
+    (entry(RQUOTA_PROGRAM, 2, Transport::Udp), "rquotad (UDP)"),
 ];
 
 const fn entry(program: u32, version: u32, transport: Transport) -> Entry {

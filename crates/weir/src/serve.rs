@@ -296,7 +296,7 @@ pub fn run(args: &Serve) -> Result<()> {
                 }
             });
         }
-        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock), weir_nfs::rpc::is_lock_call);
+        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock), weir_nfs::rpc::is_for_datagrams);
         match datagrams {
             Ok(serving) => {
                 tokio::task::spawn_local(serving);

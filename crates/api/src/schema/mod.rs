@@ -204,6 +204,7 @@ mod tests {
             &netapp::ACTIVE_DIRECTORY,
             &netapp::VOLUME,
             &netapp::SNAPSHOT,
+            &netapp::QUOTA_RULE,
             &filestore::INSTANCE,
             &filestore::SNAPSHOT,
         ] {

@@ -652,6 +652,49 @@ pub static SNAPSHOT_STATE: Enum = Enum {
     ],
 };
 
+/// The public message `google.cloud.netapp.v1.QuotaRule`.
+pub static QUOTA_RULE: Message = Message {
+    name: "google.cloud.netapp.v1.QuotaRule",
+    fields: &[
+        field("name", Kind::String),
+        field("target", Kind::String),
+        field("type", Kind::Enum(&QUOTA_RULE_TYPE)),
+        field("diskLimitMib", Kind::Int32),
+        field("state", Kind::Enum(&QUOTA_RULE_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("description", Kind::String),
+        field("labels", Kind::Labels),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.QuotaRule.Type`.
+pub static QUOTA_RULE_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.QuotaRule.Type",
+    open: false,
+    values: &[
+        ("TYPE_UNSPECIFIED", 0),
+        ("INDIVIDUAL_USER_QUOTA", 1),
+        ("INDIVIDUAL_GROUP_QUOTA", 2),
+        ("DEFAULT_USER_QUOTA", 3),
+        ("DEFAULT_GROUP_QUOTA", 4),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.QuotaRule.State`.
+pub static QUOTA_RULE_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.QuotaRule.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("CREATING", 1),
+        ("UPDATING", 2),
+        ("DELETING", 3),
+        ("READY", 4),
+        ("ERROR", 5),
+    ],
+};
+
 /// The public message `google.cloud.netapp.v1.StartSplitRequest`.
 pub static START_SPLIT_REQUEST: Message = Message {
     name: "google.cloud.netapp.v1.StartSplitRequest",

@@ -185,3 +185,6 @@ pub const MAX_BENCHMARK_REPORT: u64 = 8 << 20;
 
 /// Maximum number of requests that read benchmarks at once.
 pub const MAX_BENCHMARK_READERS: usize = 4;
+
+/// Maximum number of quota rules of a volume.
+pub const MAX_QUOTA_RULES: usize = 1000;

@@ -61,6 +61,10 @@ pub const MEMORY_WAITS: u8 = 4;
 /// Number of times that an operation waits for space before it fails with "no space".
 pub const SPACE_WAITS: u8 = 2;
 
+/// Number of records that a count of a volume's inodes reads before it checks whether the engine
+/// stops.
+pub const COUNT_PART: usize = 10_000;
+
 /// Maximum number of pages that one clone of a range copies, and of ranges that it logs: 256 KiB in
 /// one log record.
 pub const CLONE_PIECES: usize = 64;

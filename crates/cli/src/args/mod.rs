@@ -17,8 +17,8 @@ pub use filestore::{
     InstanceUpdate, Instances, OfInstance,
 };
 pub use netapp::{
-    FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate, Schedules,
-    SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone, VolumeCreate,
+    FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate, QuotaRules,
+    Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone, VolumeCreate,
     VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
 pub use ontap::{

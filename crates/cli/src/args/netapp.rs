@@ -148,6 +148,12 @@ pub enum Volumes {
         #[command(subcommand)]
         command: Snapshots,
     },
+    /// Limits of what users and groups hold in a volume
+    QuotaRules {
+        /// Command to run
+        #[command(subcommand)]
+        command: QuotaRules,
+    },
     /// Replications of volumes
     Replications {
         /// Command to run
@@ -561,6 +567,108 @@ pub struct SnapshotDelete {
     pub wait: Async,
 }
 
+/// `weir volumes quota-rules`
+#[derive(Debug, Subcommand)]
+pub enum QuotaRules {
+    /// Limit what a user, a group, or each of all others holds in a volume
+    Create(QuotaRuleCreate),
+    /// List the quota rules of a volume
+    List(QuotaRuleList),
+    /// Show a quota rule
+    Describe(QuotaRuleNamed),
+    /// Change a limit, at once
+    Update(QuotaRuleUpdate),
+    /// Remove a limit
+    Delete(QuotaRuleDelete),
+}
+
+/// A quota rule.
+#[derive(Debug, Args)]
+pub struct QuotaRuleNamed {
+    #[command(flatten)]
+    pub named: Named,
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+}
+
+/// `weir volumes quota-rules list`
+#[derive(Debug, Args)]
+pub struct QuotaRuleList {
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+    #[command(flatten)]
+    pub at: At,
+    #[command(flatten)]
+    pub listing: Listing,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir volumes quota-rules create`
+#[derive(Debug, Args)]
+pub struct QuotaRuleCreate {
+    #[command(flatten)]
+    pub rule: QuotaRuleNamed,
+    #[command(flatten)]
+    pub wait: Async,
+    /// individual-user-quota, individual-group-quota, default-user-quota or default-group-quota
+    #[arg(long, value_name = "TYPE", value_parser = values::enumerator)]
+    pub r#type: String,
+    /// Number of the user or the group, for an individual quota
+    #[arg(long, value_name = "TARGET")]
+    pub target: Option<String>,
+    /// The limit, in MiB
+    #[arg(long, value_name = "DISK_LIMIT_MIB")]
+    pub disk_limit_mib: u32,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// `weir volumes quota-rules update`
+#[derive(Debug, Args)]
+pub struct QuotaRuleUpdate {
+    #[command(flatten)]
+    pub rule: QuotaRuleNamed,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The limit, in MiB
+    #[arg(long, value_name = "DISK_LIMIT_MIB")]
+    pub disk_limit_mib: Option<u32>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    pub labels: LabelChanges,
+}
+
+/// `weir volumes quota-rules delete`
+#[derive(Debug, Args)]
+pub struct QuotaRuleDelete {
+    #[command(flatten)]
+    pub rule: QuotaRuleNamed,
+    #[command(flatten)]
+    pub wait: Async,
+}
+
+impl QuotaRules {
+    /// Returns the command's last words.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "quota-rules.create",
+            Self::List(_) => "quota-rules.list",
+            Self::Describe(_) => "quota-rules.describe",
+            Self::Update(_) => "quota-rules.update",
+            Self::Delete(_) => "quota-rules.delete",
+        }
+    }
+}
+
 /// `weir operations`
 #[derive(Debug, Subcommand)]
 pub enum Operations {
@@ -632,6 +740,7 @@ impl Volumes {
             Self::Clone(_) => "clone",
             Self::Split(_) => "split",
             Self::MountHelp(_) => "mount-help",
+            Self::QuotaRules { command } => command.verb(),
             Self::Snapshots { command } => match command {
                 Snapshots::Create(_) => "snapshots.create",
                 Snapshots::List(_) => "snapshots.list",

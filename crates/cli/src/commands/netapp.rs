@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::{Body, Tables, delete, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
-    Async, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate, Schedules, Snapshots,
-    StoragePools, VolumeClone, VolumeCreate, VolumeFields, VolumeUpdate, Volumes,
+    Async, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate, QuotaRules, Schedules,
+    Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,
+    Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -31,6 +32,9 @@ const OWN_VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
 
 const OWN_SNAPSHOTS: &str = "table(name.basename():label=SNAPSHOT_NAME:sort=1,
     createTime.date(), usedBytes.size():label=USED, state, description)";
+
+const QUOTA_RULES: &str = "table(name.basename():label=QUOTA_RULE_NAME:sort=1, type, target,
+    diskLimitMib:label=DISK_LIMIT_MIB, state)";
 
 const VERSIONS: &str = "table(firstSnapshot, lastSnapshot, snapshotCount:label=SNAPSHOTS, type,
     sizeBytes.size():label=SIZE, modifyTime.date():label=MODIFIED, inLiveVolume:label=LIVE)";
@@ -233,21 +237,7 @@ pub fn volumes(
         Volumes::Update(args) => {
             update_volume(args, &mut open_named(&args.named, environment, io)?)
         }
-        Volumes::Delete(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name("volumes", &args.named.name)?;
-            s.confirm_change(
-                args.wait,
-                &format!("You are about to delete a Volume [{name}]."),
-            )?;
-            delete(
-                &mut s,
-                name,
-                vec![("force", args.force.to_string())],
-                args.wait,
-                "volume",
-            )
-        }
+        Volumes::Delete(args) => delete_volume(args, environment, io),
         Volumes::Revert(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
@@ -272,14 +262,41 @@ pub fn volumes(
         Volumes::Split(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
-            let body = json!({"name": name});
             let done = format!("Split volume [{}].", last(&name));
-            act(&mut s, &name, "startSplit", body, args.wait, done)
+            act(
+                &mut s,
+                &name,
+                "startSplit",
+                json!({"name": name}),
+                args.wait,
+                done,
+            )
         }
         Volumes::MountHelp(named) => mount_help(named, environment, io),
         Volumes::Snapshots { command } => snapshots(command, tables, environment, io),
+        Volumes::QuotaRules { command } => quota_rules(command, environment, io),
         Volumes::Replications { command } => replications::run(command, environment, io),
     }
+}
+
+fn delete_volume(
+    args: &VolumeDelete,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let mut s = open_named(&args.named, environment, io)?;
+    let name = s.name("volumes", &args.named.name)?;
+    s.confirm_change(
+        args.wait,
+        &format!("You are about to delete a Volume [{name}]."),
+    )?;
+    delete(
+        &mut s,
+        name,
+        vec![("force", args.force.to_string())],
+        args.wait,
+        "volume",
+    )
 }
 
 /// Prints the commands that mount a volume.
@@ -597,6 +614,53 @@ fn snapshots(
         | Snapshots::RestoreFile(_)
         | Snapshots::Describe(_)
         | Snapshots::List(_) => s.describe(&name),
+    }
+}
+
+fn quota_rules(
+    command: &QuotaRules,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let (rule, verb) = match command {
+        QuotaRules::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let volume = of_volume(&s, args.volume.as_ref(), "list quota rules of")?;
+            return s.list(&volume, "quotaRules", &args.listing, &own(QUOTA_RULES)?);
+        }
+        QuotaRules::Create(args) => (&args.rule, "create quota rule of"),
+        QuotaRules::Describe(args) => (args, "describe quota rule of"),
+        QuotaRules::Update(args) => (&args.rule, "update quota rule of"),
+        QuotaRules::Delete(args) => (&args.rule, "delete quota rule of"),
+    };
+    let mut s = open_named(&rule.named, environment, io)?;
+    let name = in_volume(&s, rule.volume.as_ref(), verb, "quotaRules", &rule.named)?;
+    match command {
+        QuotaRules::Create(args) => {
+            let mut body = Body::default();
+            body.set("type", Some(args.r#type.as_str()));
+            body.set("target", args.target.as_deref());
+            body.set("diskLimitMib", Some(args.disk_limit_mib));
+            body.set("description", args.description.as_deref());
+            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            create(&mut s, &name, "quotaRuleId", body, args.wait, "quota rule")
+        }
+        QuotaRules::Update(args) => {
+            let current = s.get(&name)?;
+            let mut body = Body::default();
+            body.set("diskLimitMib", args.disk_limit_mib);
+            body.set("description", args.description.as_deref());
+            body.set("labels", Session::labels(&current, &args.labels));
+            update(&mut s, name, body, args.wait, "quota rule")
+        }
+        QuotaRules::Delete(args) => {
+            s.confirm_change(
+                args.wait,
+                &format!("You are about to delete a Quota Rule {name}."),
+            )?;
+            delete(&mut s, name, Vec::new(), args.wait, "quota rule")
+        }
+        QuotaRules::Describe(_) | QuotaRules::List(_) => s.describe(&name),
     }
 }
 

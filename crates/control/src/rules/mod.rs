@@ -10,6 +10,7 @@ pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod plan;
 pub(crate) mod pool;
+pub(crate) mod quota;
 pub mod replication;
 pub(crate) mod smb;
 pub(crate) mod snapshot;

@@ -218,7 +218,7 @@ fn check(policy: &NamedPolicy) -> Result<(), Refusal> {
 }
 
 /// Settings of a volume that were given directly.
-#[derive(Clone, Copy, Debug)]
+#[derive(Default, Clone, Copy, Debug)]
 pub struct Given {
     pub export: bool,
     pub snapshot: bool,

@@ -103,15 +103,12 @@ pub fn create(
         splitting: false,
         protection: new.protection,
         assigned: Assigned::default(),
+        quotas: Default::default(),
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
     };
-    let given = Given {
-        export: false,
-        snapshot: false,
-        throughput: false,
-    };
+    let given = Given::default();
     let of = (&*name.place.project, &Assigned::default());
     let pool = view.pool_of(&volume).map(|pool| &**pool);
     let named = named::settle(view, pool, of, &new.assign, given)?;
@@ -210,9 +207,9 @@ pub fn update(
         policy::parse(policy)?;
         next.snapshot_policy = Some(policy.clone()).filter(|policy| !policy.is_null());
     }
-    if let Some(restricted) = change.deletion_restricted {
-        next.deletion_restricted = restricted;
-    }
+    let restricted = change.deletion_restricted;
+    next.deletion_restricted = restricted.unwrap_or(next.deletion_restricted);
+    next.quotas.off = change.quotas_on.map_or(next.quotas.off, |on| !on);
     if let Some(description) = &change.description {
         next.description.clone_from(description);
     }

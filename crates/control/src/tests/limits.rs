@@ -68,6 +68,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         splitting: false,
         protection: false,
         assigned: Default::default(),
+        quotas: Default::default(),
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

@@ -10,6 +10,7 @@ mod many;
 mod named;
 mod paths;
 mod postgres;
+mod quotas;
 mod random;
 mod refusals;
 mod replication;

@@ -165,11 +165,12 @@ impl View {
         self.volumes.get(name)
     }
 
-    /// Returns the volume that a target is, or is a snapshot of.
+    /// Returns the volume that a target is, or is a snapshot or a quota rule of.
     pub fn volume_of(&self, target: &Target) -> Option<&Arc<Volume>> {
         match target {
             Target::Volume(name) => self.volume(name),
             Target::Snapshot(name) => self.volume(&name.parent),
+            Target::QuotaRule(name) => self.volume(&name.volume),
             Target::Pool(_)
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
@@ -229,6 +230,11 @@ impl View {
             Target::Pool(name) => self.pool(name).cloned().map(Resource::Pool),
             Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
             Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
+            Target::QuotaRule(name) => {
+                let volume = self.volume(&name.volume)?;
+                let rule = volume.quotas.rule(&name.id)?;
+                Some(Resource::QuotaRule(name.clone(), rule.clone()))
+            }
             Target::ActiveDirectory(name) => {
                 let found = self.active_directory(name).cloned();
                 found.map(Resource::ActiveDirectory)

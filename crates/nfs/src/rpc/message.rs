@@ -16,6 +16,8 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const NLM_PROGRAM: u32 = 100_021;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
+/// RPC program number of RQUOTA.
+pub const RQUOTA_PROGRAM: u32 = 100_011;
 
 /// `msg_type` CALL (RFC 5531 §9).
 pub const CALL: u32 = 0;
@@ -430,14 +432,14 @@ pub fn accepted_results(body: &[u8]) -> Option<&[u8]> {
     (r.u32().ok()? == 0).then(|| r.rest())
 }
 
-/// Returns true for calls of the programs that are served over UDP as well, the lock manager and the status monitor (RFC
-/// 5531 §9: the program is the fourth word of a call).
-pub fn is_lock_call(message: &[u8]) -> bool {
+/// Returns true for calls of the programs that are served over UDP as well: the lock manager, the
+/// status monitor and RQUOTA (RFC 5531 §9: the program is the fourth word of a call).
+pub fn is_for_datagrams(message: &[u8]) -> bool {
     let program = message
         .get(12..16)
         .and_then(|word| word.try_into().ok())
         .map(u32::from_be_bytes);
-    program.is_some_and(|program| [NLM_PROGRAM, NSM_PROGRAM].contains(&program))
+    program.is_some_and(|program| [NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM].contains(&program))
 }
 
 #[cfg(test)]
@@ -445,15 +447,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lock_programs_are_served_over_udp() {
+    fn few_programs_are_served_over_udp() {
         let call = |program| {
             let mut out = Vec::new();
             put_call(&mut out, 1, program, 3, 0);
             out
         };
-        assert!(is_lock_call(&call(NLM_PROGRAM)));
-        assert!(is_lock_call(&call(NSM_PROGRAM)));
-        assert!(!is_lock_call(&call(NFS_PROGRAM)));
-        assert!(!is_lock_call(&[]));
+        assert!(is_for_datagrams(&call(NLM_PROGRAM)));
+        assert!(is_for_datagrams(&call(NSM_PROGRAM)));
+        assert!(is_for_datagrams(&call(RQUOTA_PROGRAM)));
+        assert!(!is_for_datagrams(&call(NFS_PROGRAM)));
+        assert!(!is_for_datagrams(&[]));
     }
 }

@@ -377,7 +377,7 @@ impl Object<'_> {
                     out.put_u32(a.rdev.0);
                     out.put_u32(a.rdev.1);
                 }
-                // A volume's capacity is the one quota there is.
+                // The owner's quotas have been taken into account.
                 SPACE_AVAIL | QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT => out.put_u64(space.available),
                 QUOTA_USED => out.put_u64(space.total - space.free.min(space.total)),
                 SPACE_FREE => out.put_u64(space.free),

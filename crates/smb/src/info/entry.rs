@@ -227,6 +227,7 @@ mod fs {
     pub const SIZE: u8 = 3;
     pub const DEVICE: u8 = 4;
     pub const ATTRIBUTE: u8 = 5;
+    pub const CONTROL: u8 = 6;
     pub const FULL_SIZE: u8 = 7;
     pub const OBJECT_ID: u8 = 8;
     pub const SECTOR_SIZE: u8 = 11;
@@ -237,6 +238,7 @@ mod fs {
 const PRESERVES_CASE: u32 = 0x2;
 const UNICODE: u32 = 0x4;
 const HAS_ACLS: u32 = 0x8;
+const VOLUME_QUOTAS: u32 = 0x20;
 const SPARSE: u32 = 0x40;
 const REPARSE_POINTS: u32 = 0x80;
 /// Files have ids and extended attributes, and may share blocks.
@@ -251,12 +253,48 @@ pub fn least_fs(class: u8) -> usize {
         fs::VOLUME | fs::SIZE => 24,
         fs::DEVICE => 8,
         fs::ATTRIBUTE => 16,
+        fs::CONTROL => 48,
         fs::FULL_SIZE => 32,
         fs::OBJECT_ID => 64,
         fs::SECTOR_SIZE => 28,
         fs::POSIX => 56,
         _ => 0,
     }
+}
+
+/// Space of a file system, as the caller has it.
+#[derive(Clone, Copy, Debug)]
+pub struct FsSpace {
+    pub stat: StatFs,
+    /// True if there are quotas.
+    pub quotas: bool,
+    /// Limits of users without a rule of their own, in bytes; 0: none.
+    pub hard_bytes: u64,
+    pub soft_bytes: u64,
+}
+
+/// Writes FileFsControlInformation (§2.5.2).
+fn put_control(out: &mut Vec<u8>, space: &FsSpace) {
+    const TRACK: u32 = 1;
+    const ENFORCE: u32 = 2;
+    let limit = |bytes| match bytes {
+        0 => u64::MAX,
+        bytes => bytes,
+    };
+    // Filtering of contents, which is not served.
+    out.put_zeroes(24);
+    out.put_u64(limit(space.soft_bytes));
+    out.put_u64(limit(space.hard_bytes));
+    out.put_u32(if space.quotas { TRACK | ENFORCE } else { 0 });
+    out.put_u32(0);
+}
+
+/// Returns the attributes of a file system (§2.5.1).
+fn fs_attributes(space: &FsSpace) -> u32 {
+    let names = PRESERVES_CASE | UNICODE | HAS_ACLS;
+    let data = SPARSE | REPARSE_POINTS | OBJECT_IDS | NAMED_STREAMS;
+    let quotas = if space.quotas { VOLUME_QUOTAS } else { 0 };
+    names | data | quotas | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING
 }
 
 /// Writes a class of information about the file system of `attr`, under the share's name.
@@ -268,9 +306,10 @@ pub fn put_fs(
     class: u8,
     share: &str,
     attr: &Attr,
-    stat: &StatFs,
+    space: &FsSpace,
 ) -> Result<(), Status> {
     const UNIT: u64 = BLOCK_SIZE as u64;
+    let stat = &space.stat;
     match class {
         fs::VOLUME => {
             out.put_u64(filetime(attr.btime));
@@ -296,14 +335,13 @@ pub fn put_fs(
             out.put_u32(MOUNTED);
         }
         fs::ATTRIBUTE => {
-            let names = PRESERVES_CASE | UNICODE | HAS_ACLS;
-            let data = SPARSE | REPARSE_POINTS | OBJECT_IDS | NAMED_STREAMS;
-            out.put_u32(names | data | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING);
+            out.put_u32(fs_attributes(space));
             out.put_u32(255);
             out.put_u32(8);
             // Clients look for this name before they use what it has.
             out.put_utf16("NTFS");
         }
+        fs::CONTROL => put_control(out, space),
         fs::FULL_SIZE => {
             out.put_u64(stat.total / UNIT);
             out.put_u64(stat.available / UNIT);

@@ -803,7 +803,7 @@ impl<'a> Run<'a> {
 /// taken as it is written.
 pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<(), Status> {
     let more = size.saturating_sub(used);
-    match more > 0 && more > operand.statfs().available {
+    match more > 0 && more > operand.available_to_caller() {
         true => Err(Status::DISK_FULL),
         false => Ok(()),
     }

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
-use weir_vfs::volume::{DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime};
+use weir_vfs::volume::{
+    Attr, DIRECTORY_LINK, FileKind, Guard, ReadDirLimit, SetAttr, SetTime, StatFs,
+};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, Namespace, Stop, Suspend};
 
 /// InfoType (§2.2.37).
@@ -145,13 +147,7 @@ impl Run<'_> {
                     return Err(Status::INFO_LENGTH_MISMATCH.into());
                 }
             }
-            kind::FILESYSTEM => {
-                let (tree, stat) = (self.tree()?, operand.statfs());
-                entry::put_fs(&mut data, class, &tree.share, &attr, &stat)?;
-                if most < entry::least_fs(class) {
-                    return Err(Status::INFO_LENGTH_MISMATCH.into());
-                }
-            }
+            kind::FILESYSTEM => self.put_fs(&mut data, (class, most), &operand, &attr)?,
             kind::SECURITY => {
                 if !open.may(mask::READ_CONTROL) {
                     return Err(Status::ACCESS_DENIED.into());
@@ -189,6 +185,31 @@ impl Run<'_> {
         data.truncate(most);
         self.put_info(&data);
         Ok(status)
+    }
+
+    /// Writes information about the file system, of which the client takes `most` bytes.
+    fn put_fs(
+        &self,
+        data: &mut Vec<u8>,
+        (class, most): (u8, usize),
+        operand: &Operand<'_>,
+        attr: &Attr,
+    ) -> Result<(), Status> {
+        let (on, default) = operand.default_quota();
+        let space = entry::FsSpace {
+            stat: StatFs {
+                available: operand.available_to_caller(),
+                ..operand.statfs()
+            },
+            quotas: on,
+            hard_bytes: default.bytes,
+            soft_bytes: default.soft_bytes,
+        };
+        entry::put_fs(data, class, &self.tree()?.share, attr, &space)?;
+        match most < entry::least_fs(class) {
+            true => Err(Status::INFO_LENGTH_MISMATCH),
+            false => Ok(()),
+        }
     }
 
     fn query_pipe(&mut self, kind: u8, class: u8) -> CommandResult {

@@ -19,6 +19,7 @@ mod progress;
 mod repair;
 mod shared;
 mod tree;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,6 +43,7 @@ use self::dead::Claims;
 use self::tree::{Catalog, Pass, TreeCheck};
 
 pub use self::progress::Progress;
+pub use self::usage::WrongUsage;
 
 /// Options of a check.
 #[derive(Clone, Debug)]
@@ -118,6 +120,8 @@ pub enum Fault {
         /// Number of references that the walk of the tree found.
         found: u64,
     },
+    /// The recorded usage of an owner is wrong.
+    Usage(WrongUsage),
     /// A mark has a higher number than any recorded one. A later mark may get that number again,
     /// and a copy may confuse the two.
     Mark {
@@ -183,6 +187,7 @@ impl fmt::Display for Fault {
             Fault::Inode { volume, ino, what } => {
                 write!(f, "volume {volume}, inode {ino}: {what}")
             }
+            Fault::Usage(wrong) => wrong.fmt(f),
             Fault::References {
                 volume,
                 live,

@@ -1,13 +1,16 @@
 //! Repairs faults that can be repaired without loss.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weir_base::VolumeId;
 use weir_store::StoreError;
 use weir_store::aggregate::{Aggregate, Env, Replay};
 use weir_store::space::Usage;
 
-use super::{Fault, Report};
+use super::{Fault, Report, WrongUsage};
 use crate::checkpoint::checkpointer::Checkpointer;
+use crate::format::usage::Usages;
 use crate::lifecycle::engine::{Engine, EngineOptions};
 
 /// Returns true for faults that repair handles.
@@ -19,6 +22,7 @@ fn mendable(fault: &Fault) -> bool {
             | Fault::Leak { .. }
             | Fault::NotAllocated { .. }
             | Fault::References { live: true, .. }
+            | Fault::Usage(WrongUsage { live: true, .. })
     )
 }
 
@@ -70,6 +74,9 @@ pub(super) fn run(
         if correct(cp, report) {
             done.push("counts of references made anew from the trees".to_owned());
         }
+        if correct_usage(cp, report) {
+            done.push("usage of owners made anew from the trees".to_owned());
+        }
     })?;
     // The second checkpoint writes the other superblock slot.
     for _ in 0..2 {
@@ -104,6 +111,31 @@ fn correct(cp: &Checkpointer, report: &Report) -> bool {
             catalog.corrections.push(((*addr, *birth), *found));
             cp.core().schedule.note_changed(*volume);
             any = true;
+        }
+    }
+    any
+}
+
+/// Makes the next checkpoint change the wrong usage of owners. Returns true if there is any.
+fn correct_usage(cp: &Checkpointer, report: &Report) -> bool {
+    let mut wrong: BTreeMap<VolumeId, Usages> = BTreeMap::new();
+    for fault in &report.faults {
+        if let Fault::Usage(usage) = fault
+            && usage.live
+        {
+            let mut change = usage.found;
+            change.add(usage.recorded.negated());
+            wrong
+                .entry(usage.volume)
+                .or_default()
+                .insert(usage.id, change);
+        }
+    }
+    let any = !wrong.is_empty();
+    for (volume, changes) in wrong {
+        if let Some(vol) = cp.table().get(volume) {
+            vol.quota.correct(changes, None);
+            cp.core().schedule.note_changed(volume);
         }
     }
     any

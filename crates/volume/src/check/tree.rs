@@ -13,6 +13,7 @@ use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::progress::Progress;
 use super::shared::References;
+use super::usage::Counts;
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
@@ -132,6 +133,7 @@ impl<'a> TreeCheck<'a> {
                     || (rec.mirror).is_some_and(|m| m.transfer.is_some() || m.exported == 0)),
             lost: false,
             used: 0,
+            usage: Counts::default(),
         };
         tree::walk(&src, root, &mut visitor);
         visitor.finish_inode();
@@ -363,6 +365,7 @@ struct VolumeVisitor<'c, 'a> {
     lost: bool,
     /// Data blocks of the tree seen so far; a shared one counts once.
     used: u64,
+    usage: Counts,
 }
 
 impl Visitor for VolumeVisitor<'_, '_> {
@@ -371,12 +374,8 @@ impl Visitor for VolumeVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
-        if key.kind == kind::SHARED && key.ino == shared_runs::INO {
-            if Group::decode(value).is_none() {
-                let what = "malformed record of shared blocks";
-                self.check.inode_fault(0, what);
-            }
-            return;
+        if key.ino == shared_runs::INO && kind::OWN.contains(&key.kind) {
+            return self.own_record(&key, value);
         }
         if self.current.as_ref().is_none_or(|c| c.ino != key.ino) {
             self.finish_inode();
@@ -399,7 +398,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
         };
         let problem = match key.kind {
             kind::INODE => {
-                current.rec = InodeRec::decode(value);
+                current.rec = self.usage.inode(InodeRec::decode(value));
                 current.rec.is_none().then_some("malformed inode record")
             }
             kind::SYMLINK => {
@@ -462,6 +461,20 @@ impl Visitor for VolumeVisitor<'_, '_> {
 }
 
 impl VolumeVisitor<'_, '_> {
+    /// Notes a record behind all inodes.
+    fn own_record(&mut self, key: &Key, value: &[u8]) {
+        let fault = match key.kind {
+            kind::USAGE => (!self.usage.record(key, value)).then_some("malformed record of usage"),
+            _ => {
+                let malformed = Group::decode(value).is_none();
+                malformed.then_some("malformed record of shared blocks")
+            }
+        };
+        if let Some(fault) = fault {
+            self.check.inode_fault(0, fault);
+        }
+    }
+
     fn entry(&mut self, key: Key, value: &[u8]) -> Option<&'static str> {
         let current = self.current.as_mut()?;
         let Some(entry) = DirentRef::decode(value) else {
@@ -621,6 +634,9 @@ impl VolumeVisitor<'_, '_> {
                 }
             }
         }
+        let wrong = self.usage.wrong(self.check.tree, self.live);
+        let faults = wrong.into_iter().map(Fault::Usage);
+        self.check.report.faults.extend(faults);
         // Each directory has one parent, which names it. So one that is not connected to the root
         // is on a cycle or below one.
         self.check_connected();

@@ -1,11 +1,11 @@
 //! The part of a checkpoint that concerns one volume: it takes the changes, and merges them,
 //! segment by segment, into the next tree.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use weir_base::limits::engine::CHECKPOINT_READ_TRIES as READ_TRIES;
-use weir_base::{Generation, Ino, invariant};
+use weir_base::{BLOCK_SIZE, Generation, Ino, invariant};
 use weir_store::aggregate::Blocking;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
@@ -17,6 +17,7 @@ use crate::checkpoint::merge::{Merge, Merged};
 use crate::checkpoint::orphans::{Orphans, read_orphans};
 use crate::checkpoint::split::Split;
 use crate::format::catalog::{self, Catalog, SnapshotRec, VolumeRec};
+use crate::format::usage::{self, Owners, Usages};
 use crate::overlay::delta::Delta;
 use crate::overlay::inode::Inode;
 use crate::overlay::receiving::TakenBatch;
@@ -57,6 +58,8 @@ pub(super) struct Taken {
     pub(super) received: TakenBatch,
     /// Unlinked inodes to delete whose records are all in the tree.
     pub(super) ended: Vec<Ino>,
+    /// True if the usage in the tree is to be loaded for quotas.
+    pub(super) loads_usage: bool,
 }
 
 /// Result of merging a segment: its overlays are dropped when the roots are published.
@@ -83,17 +86,48 @@ pub(super) struct Built {
     pub(super) received: TakenBatch,
     /// Result of splitting the clone.
     pub(super) split: Split,
+    pub(super) usage: UsageNews,
+}
+
+/// Result of a merge for the quotas of a volume.
+#[derive(Default)]
+pub(super) struct UsageNews {
+    /// Changes of usage in the tree.
+    pub(super) changes: Usages,
+    /// The part of them that no operation has added.
+    pub(super) ended: Usages,
+    /// Usage in a tree, if it is needed.
+    pub(super) loaded: Loaded,
+}
+
+/// Usage in a tree.
+#[derive(Default)]
+pub(super) enum Loaded {
+    #[default]
+    Nothing,
+    /// That below the overlays that were taken.
+    Below(Usages),
+    /// That of the new tree, whose contents replace the old ones.
+    Anew(Usages),
+    /// Not all inodes of the tree are counted.
+    Uncounted,
 }
 
 pub(super) fn take(vol: LiveVolume) -> Taken {
     let live = vol.live();
     let ended = vol.end_unlinked(live);
     let (sealed, last) = live.segments.take();
+    let epoch = vol.core.epoch_lock().epoch();
+    let loads_usage = vol.quota.begin(epoch, || {
+        let sealed = sealed.iter().flat_map(|s| &s.inodes);
+        pending(sealed.chain(&last.inodes))
+    });
     // The batch gives a number to the snapshot that has arrived.
     let received = vol.take_batch();
     let changes = live.snaps.lock().take_changes();
     Taken {
         ended,
+        loads_usage,
         received,
         sealed,
         last,
@@ -101,6 +135,29 @@ pub(super) fn take(vol: LiveVolume) -> Taken {
         changes,
         vol,
     }
+}
+
+/// Returns what the overlays of these inodes change in the usage of the tree below them.
+fn pending<'i>(inodes: impl Iterator<Item = &'i Arc<Inode>>) -> Usages {
+    let mut usages = Usages::new();
+    let mut seen = HashSet::new();
+    for inode in inodes.filter(|inode| seen.insert(inode.ino)) {
+        let st = inode.state.read();
+        let oldest = st.frozen.first().map(|delta| &**delta);
+        let Some(oldest) = oldest.or(st.active.as_deref()) else {
+            // It has no changes.
+            continue;
+        };
+        if !oldest.new {
+            let below = usage::of_inode(st.rec.blocks);
+            usage::add(&mut usages, oldest.was, below.negated());
+        }
+        if !st.dead {
+            let now = usage::of_inode(st.used() / BLOCK_SIZE as u64);
+            usage::add(&mut usages, Owners::of(&st.rec), now);
+        }
+    }
+    usages
 }
 
 /// Drops the overlays of a deleted volume; returns it with the views of its snapshots.
@@ -147,8 +204,10 @@ pub(super) fn merge(
         changes,
         mut received,
         ended,
+        loads_usage,
     } = taken;
     let mut catalog = vol.live().catalog.lock();
+    let usage = UsageNews::before(loads_usage, src, &catalog.rec.root)?;
     catalog.orphans.extend(ended);
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
     let rec_before = catalog.rec.clone();
@@ -166,6 +225,7 @@ pub(super) fn merge(
         segment: last.segment,
         known: HashMap::new(),
         first_target: None,
+        usage,
     };
     volume.correct()?;
     for s in sealed {
@@ -180,7 +240,7 @@ pub(super) fn merge(
     }
     volume.part(last)?;
     volume.received(&mut received)?;
-    let (parts, segment) = (volume.parts, volume.segment);
+    let (parts, segment, mut usage) = (volume.parts, volume.segment, volume.usage);
     if let Some(first) = volume.first_target {
         jobs.split_again(vol.id, first, edits);
     }
@@ -190,21 +250,7 @@ pub(super) fn merge(
     catalog.rec.limit = vol.space.limit();
     catalog.rec.next_snapshot = changes.next;
     catalog.rec.next_place = changes.next_place;
-    for (id, name, label) in &changes.named {
-        if let Some(number) = catalog.place_of(*id)
-            && let Some(s) = catalog.snapshots.get_mut(&number)
-        {
-            s.name.clone_from(name);
-            s.label.clone_from(label);
-        }
-    }
-    for (id, content) in &changes.hashed {
-        if let Some(number) = catalog.place_of(*id)
-            && let Some(s) = catalog.snapshots.get_mut(&number)
-        {
-            s.content = Some(*content);
-        }
-    }
+    describe_snapshots(&mut catalog, &changes);
     for id in &changes.gone {
         jobs.drop_snapshot(&vol, &mut catalog, cp, src, edits, *id)?;
     }
@@ -227,6 +273,9 @@ pub(super) fn merge(
         unlinked = Some(orphans.unlinked);
     }
     vol.counters.set_top(catalog.rec.change_top);
+    if (reverted || !received.batch.is_empty()) && vol.quota.is_tracked() {
+        usage.loaded = UsageNews::read(src, &catalog.rec.root, Loaded::Anew)?;
+    }
     let gone_back = reverted || received.arrived.is_some();
     let change_base = gone_back.then(|| vol.next_change_base(catalog.rec.change_top));
     catalog.rec.change_base = change_base.unwrap_or_else(|| vol.counters.base());
@@ -247,7 +296,54 @@ pub(super) fn merge(
         change_base,
         received,
         split,
+        usage,
     })
+}
+
+/// Gives snapshots their new names, labels and hashes.
+fn describe_snapshots(catalog: &mut Catalog, changes: &Changes<Volume>) {
+    for (id, name, label) in &changes.named {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.name.clone_from(name);
+            s.label.clone_from(label);
+        }
+    }
+    for (id, content) in &changes.hashed {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.content = Some(*content);
+        }
+    }
+}
+
+impl UsageNews {
+    /// Creates the news of a merge over the tree `root`. `loads`: the usage there is needed.
+    fn before(loads: bool, src: &Patient<'_>, root: &TreeRoot) -> Result<UsageNews, StoreError> {
+        let loaded = match loads {
+            true => UsageNews::read(src, root, Loaded::Below)?,
+            false => Loaded::Nothing,
+        };
+        Ok(UsageNews {
+            loaded,
+            ..UsageNews::default()
+        })
+    }
+
+    /// Returns the usage in a tree as `what` it is.
+    fn read(
+        src: &Patient<'_>,
+        root: &TreeRoot,
+        what: fn(Usages) -> Loaded,
+    ) -> Result<Loaded, StoreError> {
+        let (usages, counted) = usage::read(src, root)?;
+        Ok(match counted || *root == TreeRoot::EMPTY {
+            true => what(usages),
+            false => Loaded::Uncounted,
+        })
+    }
 }
 
 /// Puts the changed records of a volume. Returns the changed snapshots.
@@ -304,6 +400,7 @@ struct Merging<'a> {
     known: HashMap<Ino, u64>,
     /// The first window that was a target of a clone.
     first_target: Option<Key>,
+    usage: UsageNews,
 }
 
 impl Merging<'_> {
@@ -335,14 +432,15 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Sets the reference counts that a repair has corrected.
+    /// Sets the reference counts that a repair has corrected, and the usage after a count.
     fn correct(&mut self) -> Result<(), StoreError> {
         let counts = std::mem::take(&mut self.catalog.corrections);
-        if counts.is_empty() {
+        let miscounts = self.vol.quota.take_corrections();
+        if counts.is_empty() && miscounts.is_none() {
             return Ok(());
         }
         let orphans = std::mem::take(&mut self.catalog.orphans);
-        self.merge(|merge| merge.correct(&counts))?;
+        self.merge(|merge| merge.correct(&counts, miscounts))?;
         self.catalog.orphans = orphans;
         Ok(())
     }
@@ -372,6 +470,12 @@ impl Merging<'_> {
             .into_iter()
             .chain(merged.first_target)
             .min();
+        for (id, change) in merged.usage {
+            self.usage.changes.entry(id).or_default().add(change);
+        }
+        for (id, change) in merged.ended {
+            self.usage.ended.entry(id).or_default().add(change);
+        }
         let mut buried = self.catalog.bury(self.src, retained)?;
         if !buried.is_empty() {
             buried.sort_unstable_by_key(Edit::key);

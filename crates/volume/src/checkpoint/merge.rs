@@ -29,11 +29,13 @@ use weir_store::{CpWriter, StoreError};
 use crate::format::reading::{after, get, scan};
 use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, Window, kind};
 use crate::format::shared_runs::{Counted, SharedRuns};
+use crate::format::usage::{self, Owners, Usages};
 use crate::overlay::delta::Delta;
 use crate::overlay::direct::LONGEST_WRITE;
 use crate::overlay::receiving::{Batch, Changed};
 use crate::overlay::volume::Volume;
 
+mod count;
 mod file;
 mod place;
 mod shares;
@@ -51,6 +53,10 @@ pub(crate) struct Merged {
     pub(crate) change_top: u64,
     /// The first window that was a target of a clone.
     pub(crate) first_target: Option<Key>,
+    /// Changes of the usage of owners.
+    pub(crate) usage: Usages,
+    /// The part of them that unlinked inodes have made whose records were all in the tree.
+    pub(crate) ended: Usages,
 }
 
 /// The merge of one volume. `S` reads the old tree, blocking.
@@ -74,6 +80,11 @@ pub(crate) struct Merge<'a, S> {
     change_top: u64,
     /// Data blocks of inodes merged before, if their overlays do not have the number.
     known: Option<&'a mut HashMap<Ino, u64>>,
+    /// True if the old tree was empty.
+    fresh: bool,
+    /// Changes of the usage of owners, and the part of them of ended inodes.
+    usage: Usages,
+    ended: Usages,
     /// Number of written blocks at the last pause for the log.
     gave_way: u64,
     /// Bytes of merged overlays, and the part of them that has been reported.
@@ -108,6 +119,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             blocks: 0,
             orphans: Vec::new(),
             change_top: 0,
+            fresh: old == TreeRoot::EMPTY,
+            usage: Usages::new(),
+            ended: Usages::new(),
             gave_way: 0,
             progress: 0,
             reported: 0,
@@ -133,6 +147,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         self.clones(deltas)?;
         for ino in orphans {
             // An inode that was open until now still has all its records.
+            self.count_ended(*ino)?;
             self.del(Key::new(ino.0, kind::INODE, 0));
             if self.reap(*ino)? {
                 self.del(Key::new(0, kind::ORPHAN, ino.0));
@@ -152,22 +167,38 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             self.progressed(delta.charge.bytes().saturating_sub(counted));
             self.apply_if_full()?;
         }
+        self.count()?;
         self.apply()?;
-        Ok(Merged {
+        Ok(self.merged(inode_blocks))
+    }
+
+    fn merged(self, inode_blocks: Vec<(usize, u64)>) -> Merged {
+        Merged {
             root: self.root,
             blocks: self.blocks,
             inode_blocks,
             orphans: self.orphans,
             change_top: self.change_top,
             first_target: self.first_target,
-        })
+            usage: self.usage,
+            ended: self.ended,
+        }
     }
 
-    /// Sets reference counts that a check has found to be wrong.
-    pub(crate) fn correct(mut self, counts: &[(Counted, u64)]) -> Result<Merged, StoreError> {
+    /// Sets reference counts that a check has found to be wrong, and changes usage after a count of
+    /// all inodes.
+    pub(crate) fn correct(
+        mut self,
+        counts: &[(Counted, u64)],
+        miscounts: Option<Usages>,
+    ) -> Result<Merged, StoreError> {
         for (block, references) in counts {
             self.shared
                 .correct(self.src, &self.root, *block, *references)?;
+        }
+        if let Some(changes) = miscounts {
+            self.usage = changes;
+            self.put(usage::COUNTED, vec![usage::VERSION]);
         }
         self.run(&[], &[])
     }
@@ -197,19 +228,14 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         for edit in records {
             self.record(edit)?;
         }
+        self.count()?;
         self.apply()?;
         self.progressed(batch.charge.heap);
-        Ok(Merged {
-            root: self.root,
-            blocks: self.blocks,
-            inode_blocks: Vec::new(),
-            orphans: Vec::new(),
-            change_top: self.change_top,
-            first_target: None,
-        })
+        Ok(self.merged(Vec::new()))
     }
 
     fn record(&mut self, edit: Edit) -> Result<(), StoreError> {
+        self.count_record(&edit)?;
         self.bytes += match &edit {
             Edit::Put(key, value) => {
                 if key.kind == kind::INODE {
@@ -313,6 +339,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(rec) = &delta.rec {
             self.change_top = self.change_top.max(rec.change);
         }
+        let stored = self.count_stored(ino, delta)?;
         if delta.dead {
             if !delta.new {
                 self.del(Key::new(ino.0, kind::INODE, 0));
@@ -328,12 +355,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let Some(mut rec) = delta.rec else {
             return Err(StoreError::Format("overlay without attributes".into()));
         };
-        if let Some(known) = &self.known {
-            rec.blocks = match known.get(&ino) {
-                Some(blocks) => *blocks,
-                None if delta.new => 0,
-                None => self.stored_blocks(ino)?,
-            };
+        if self.known.is_some() {
+            rec.blocks = stored.unwrap_or(0);
         }
         let mut result = None;
         if let Some(data) = &delta.data {
@@ -347,6 +370,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(known) = &mut self.known {
             known.insert(ino, rec.blocks);
         }
+        self.count_inode(Owners::of(&rec), usage::of_inode(rec.blocks));
         let mut value = Vec::with_capacity(InodeRec::LEN);
         rec.encode(&mut value);
         self.put(Key::new(ino.0, kind::INODE, 0), value);
@@ -387,15 +411,38 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(result)
     }
 
-    fn stored_blocks(&self, ino: Ino) -> Result<u64, StoreError> {
-        let key = Key::new(ino.0, kind::INODE, 0);
-        match get(self.src, &self.old, &key)? {
-            Some(value) => {
-                let rec = InodeRec::decode(&value).ok_or_else(|| damaged(key))?;
-                Ok(rec.blocks)
-            }
-            None => Ok(0),
+    /// Stops counting an inode for its owners before its overlay is merged. Returns its number of
+    /// data blocks.
+    fn count_stored(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
+        let stored = self.stored(ino, delta)?;
+        if let Some(blocks) = stored {
+            self.count_inode(delta.was, usage::of_inode(blocks).negated());
         }
+        Ok(stored)
+    }
+
+    /// Returns the inode's number of data blocks before its overlay is merged; `None` if the
+    /// inode does not exist before.
+    fn stored(&self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
+        if delta.new {
+            return Ok(None);
+        }
+        let frozen = delta.rec.map(|rec| rec.blocks);
+        match &self.known {
+            None => Ok(frozen),
+            Some(known) => match known.get(&ino) {
+                Some(blocks) => Ok(Some(*blocks)),
+                None => Ok(self.stored_inode(ino)?.map(|rec| rec.blocks)),
+            },
+        }
+    }
+
+    /// Returns the inode's record in the old tree.
+    fn stored_inode(&self, ino: Ino) -> Result<Option<InodeRec>, StoreError> {
+        let key = Key::new(ino.0, kind::INODE, 0);
+        let value = get(self.src, &self.old, &key)?;
+        let rec = value.map(|value| InodeRec::decode(&value).ok_or_else(|| damaged(key)));
+        rec.transpose()
     }
 
     /// Deletes the records of a removed inode, as many as the budget allows. Returns true if none

@@ -4,6 +4,7 @@
 pub(crate) mod build;
 pub(crate) mod change;
 pub(crate) mod checkpointer;
+pub(crate) mod count;
 pub(crate) mod dead;
 pub(crate) mod edits;
 pub(crate) mod job;

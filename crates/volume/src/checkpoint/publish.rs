@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use weir_base::invariant;
 
-use crate::checkpoint::build::{Built, Done};
+use crate::checkpoint::build::{Built, Done, Loaded, UsageNews};
+use crate::checkpoint::count::count_if_needed;
 use crate::checkpoint::split::Split;
 use crate::checkpoint::table::VolumeTable;
 use crate::overlay::core::Core;
 use crate::overlay::role::Ancestry;
 use crate::overlay::root::RootState;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{LiveVolume, Volume};
 
 /// Publishes a volume's new root and drops the overlays that it contains.
 pub(super) fn publish(
@@ -31,6 +32,7 @@ pub(super) fn publish(
         change_base,
         received,
         split,
+        usage,
     } = built;
     let live = vol.live();
     let asked = changes.revert.is_some() || changes.empty;
@@ -50,9 +52,7 @@ pub(super) fn publish(
         // more.
         live.standing.begin_swap();
         vol.table.retire(false);
-        for part in &parts {
-            drop_overlays(&vol, part, segment);
-        }
+        drop_overlays(&vol, &parts, segment);
     }
     if let Some(unlinked) = unlinked {
         if !unlinked.is_empty() {
@@ -87,18 +87,40 @@ pub(super) fn publish(
     }
     vol.publish_mirror(&received);
     if !reverted {
-        for part in &parts {
-            drop_overlays(&vol, part, segment);
-        }
+        drop_overlays(&vol, &parts, segment);
     }
+    publish_usage(&vol, usage, reverted || !received.batch.is_empty());
     if asked {
         live.standing.turned();
         core.schedule.notify();
     }
 }
 
-/// Drops the overlays up to `segment` of these inodes.
-fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
+/// Publishes the usage in the new tree for the quotas of a volume.
+fn publish_usage(vol: &LiveVolume, usage: UsageNews, replaced: bool) {
+    if replaced {
+        vol.quota.note_replaced();
+    }
+    if !matches!(usage.loaded, Loaded::Anew(_)) {
+        vol.quota.publish(&usage.changes, &usage.ended);
+    }
+    match usage.loaded {
+        Loaded::Nothing => {}
+        Loaded::Below(usages) => vol.quota.load(usages),
+        Loaded::Anew(usages) => vol.quota.replace(usages),
+        Loaded::Uncounted => vol.quota.await_count(),
+    }
+    count_if_needed(vol);
+}
+
+/// Drops the overlays up to `segment`.
+fn drop_overlays(vol: &Volume, parts: &[Done], segment: u64) {
+    for part in parts {
+        drop_part(vol, part, segment);
+    }
+}
+
+fn drop_part(vol: &Volume, part: &Done, segment: u64) {
     let core = &vol.core;
     let mut blocks = part.inode_blocks.iter().peekable();
     let mut inodes = part.inodes.iter();
@@ -109,6 +131,7 @@ fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
             continue;
         };
         let mut st = inode.state.write();
+        let counted = vol.quota.note(&st);
         if let Some(count) = count {
             st.rec.blocks = count;
         }
@@ -116,6 +139,7 @@ fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
         if st.active.is_none() && st.frozen.is_empty() {
             st.unlogged = false;
         }
+        vol.quota.change(counted, &st);
         drop(st);
         vol.discharge(delta);
     }

@@ -145,10 +145,10 @@ impl Keyed {
     }
 
     /// Returns the hash of a record; `Err` if it is malformed. Returns `None` for a record that
-    /// does not count: a window in which nothing is stored, or reference counts, which a copy need
-    /// not share.
+    /// does not count: a window in which nothing is stored, or a record that each copy has for
+    /// itself.
     pub(crate) fn element(&self, key: &Key, value: &[u8]) -> Result<Option<[u64; 4]>, ()> {
-        if key.kind == kind::SHARED {
+        if kind::OWN.contains(&key.kind) {
             return Ok(None);
         }
         let mut hasher = self.0.clone();

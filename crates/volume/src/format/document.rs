@@ -17,6 +17,7 @@ use crate::format::record::{
     DOS_ATTRIBUTES, FIRST_INO, InodeRec, ROOT_INO, SYMLINK_PIECE, WINDOW, flag, kind,
 };
 use crate::format::shared_runs;
+use crate::format::usage;
 use crate::types::FileKind;
 use weir_base::SnapshotIdentity;
 
@@ -94,6 +95,7 @@ fn volumes_trees() {
         (kind::ACL, "Access control list"),
         (kind::STREAM, "Stream"),
         (kind::SHARED, "Shared blocks"),
+        (kind::USAGE, "Usage"),
     ];
     assert_eq!(kinds(&rows, 2), BTreeSet::from(want));
     says(&format!("root directory is inode {ROOT_INO}"));
@@ -101,6 +103,10 @@ fn volumes_trees() {
     says(&format!("of a window of {WINDOW} file blocks"));
     says(&format!("a block div {}", shared_runs::GROUP));
     says(&format!("among these {} blocks", shared_runs::GROUP));
+    says(&format!(
+        "after the number: version (1; {})",
+        usage::VERSION
+    ));
     says(&format!("bytes {SYMLINK_PIECE} × piece and following"));
     says(&format!(
         "the upper {} bits of the 64-bit SipHash",

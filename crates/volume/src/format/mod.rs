@@ -16,4 +16,5 @@ pub(crate) mod record;
 pub(crate) mod shared_runs;
 pub(crate) mod side;
 pub(crate) mod step;
+pub(crate) mod usage;
 pub(crate) mod volume_change;

@@ -37,6 +37,11 @@ pub(crate) mod kind {
     pub(crate) const STREAM: u8 = 8;
     /// Counts of references to blocks that files share ([`crate::format::shared_runs`]).
     pub(crate) const SHARED: u8 = 9;
+    /// Blocks and inodes of an owner ([`crate::format::usage`]).
+    pub(crate) const USAGE: u8 = 10;
+
+    /// Kinds of records that each copy of a volume has for itself.
+    pub(crate) const OWN: [u8; 2] = [SHARED, USAGE];
 
     /// Kinds of records beside an inode, whatever its own kind, that only their owner interprets.
     pub(crate) const SIDE: [u8; 3] = [XATTR, ACL, STREAM];

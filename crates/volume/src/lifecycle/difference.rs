@@ -48,6 +48,10 @@ impl Volume {
         let src = self.core.agg.source();
         let mut out = Vec::new();
         tree::diff(&src, &old.root, &new.root, &mut |key, a, b| {
+            if kind::OWN.contains(&key.kind) {
+                // Neither contents nor attributes.
+                return Ok(());
+            }
             out.push(Difference {
                 ino: Ino(key.ino),
                 part: part_of(&key),

@@ -43,6 +43,9 @@ pub struct EngineOptions {
     /// Backlog of the log in bytes from which on large stable data is written in place instead of
     /// through the log; 0: always.
     pub behind: u64,
+    /// True if checkpoints count the usage of owners, so that quotas can be set, provided that the
+    /// aggregate's format has the feature. False only in tests, for volumes from before.
+    pub usage: bool,
     /// True if the engine applies another one's stream of changes ([`Engine::prepare_entry`]) and
     /// has no clients.
     pub standby: bool,
@@ -61,6 +64,7 @@ impl Default for EngineOptions {
             // As much as the log writes at a time: the backlog exceeds what the next write can
             // take.
             behind: 1 << 20,
+            usage: true,
             standby: false,
         }
     }
@@ -102,6 +106,7 @@ impl Engine {
             inodes: options.inodes,
             heap: options.heap,
             behind: options.behind,
+            usage: options.usage,
         };
         let core = Core::new(agg, rng, &parts)?;
         let cp = Checkpointer::new(Arc::clone(&core));
@@ -142,6 +147,11 @@ impl Engine {
     /// Returns the calls carried out last, in no order, including those before the last start.
     pub fn done_calls(&self) -> Vec<DoneCall> {
         self.core.log.calls().list()
+    }
+
+    /// Returns true if checkpoints count the usage of owners, so that quotas can be set.
+    pub fn counts_usage(&self) -> bool {
+        self.core.counts_usage()
     }
 
     /// Returns the engine's aggregate.

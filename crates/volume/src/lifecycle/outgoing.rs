@@ -215,8 +215,8 @@ impl Outgoing {
                 return Ok(None);
             };
             let key = found.key;
-            if key.kind == kind::SHARED {
-                // The copy gets contents, and shares no blocks.
+            if kind::OWN.contains(&key.kind) {
+                // The copy gets contents; it shares no blocks, and counts usage itself.
                 continue;
             }
             if key.kind != kind::EXTENT {

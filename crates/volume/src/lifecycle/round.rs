@@ -484,8 +484,8 @@ impl Walk {
         edits: &mut Edits,
         blocks: &mut Vec<BlockPtr>,
     ) -> Option<()> {
-        if key.ino == 0 || key.kind == kind::SHARED {
-            // Unlinked inodes follow from their records, and the copy shares no blocks.
+        if key.ino == 0 || kind::OWN.contains(&key.kind) {
+            // Unlinked inodes follow from their records; the copy has its own counts.
             return Some(());
         }
         let ino = Ino(key.ino);

@@ -122,6 +122,7 @@ impl Volume {
         }
         let mut rec = stamped(st.rec, cx.now, set.size.is_some_and(|s| s != st.rec.size));
         rec = with_attrs(rec, set, cx.now);
+        let held = self.hold_owners(cx, &pass, st, &rec)?;
         let mut tail = None;
         let mut edits = Edits::new(self.id, 160);
         if let Some(size) = set.size {
@@ -141,8 +142,7 @@ impl Volume {
                 self.put_page(delta, block, page, &mut reservation);
             }
         }
-        st.rec = rec;
-        st.unlogged = false;
+        held.loosely(shrinks).finish(st, rec);
         Ok(Done {
             value: Change {
                 before,

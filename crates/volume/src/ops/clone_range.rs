@@ -34,9 +34,10 @@ use crate::ops::data::regular;
 use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::file_delta::{Page, Piece, RANGE_BYTES};
 use crate::overlay::inode::{Inode, Locked, State, malformed, stamped};
+use crate::overlay::quota::Held;
 use crate::overlay::shares::{Seen, Share};
-use crate::overlay::volume::Volume;
-use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop, without_set_ids};
+use crate::overlay::volume::{Entered, Volume};
+use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -130,6 +131,7 @@ impl Volume {
             return Err(Stop::Wait(Backpressure::Epoch(self.core.epoch_lock().epoch())).into());
         };
 
+        let held = self.hold_clone(cx, &pass, (to.0, locked.get(to.0)?), &plan)?;
         let mut edits = Edits::new(self.id, 64 * contents.shares.len() + 2 * InodeRec::LEN);
         edits.punch(to.0, plan.to, plan.blocks);
         for (first, share) in &contents.shares {
@@ -154,13 +156,24 @@ impl Volume {
         for (block, page) in pages {
             self.put_page(delta, block, Page::logged(page), &mut reservation);
         }
-        st.rec = plan.rec;
-        st.unlogged = false;
+        held.loosely(true).finish(st, plan.rec);
         let after = self.attr_of(to.0, st);
         Ok(Done {
             value: Change { before, after },
             lsn: Some(lsn),
         })
+    }
+
+    /// Takes room for the blocks that the target of a clone gets.
+    fn hold_clone(
+        &self,
+        cx: &mut EngineContext,
+        pass: &Entered<'_>,
+        target: (Ino, &State),
+        plan: &Plan,
+    ) -> Result<Held<'_>, Stop> {
+        let changed = plan.to..plan.to + plan.blocks;
+        self.hold_growth(cx, pass, target, changed, plan.rec.size)
     }
 
     /// Returns the number of nodes that a clone's checkpoint may write: those of the target's
@@ -353,8 +366,6 @@ fn plan(
     }
     let mut plan = plan;
     plan.rec.size = plan.rec.size.max(to_end);
-    if set_ids == SetIds::Clear {
-        plan.rec.mode = without_set_ids(u32::from(plan.rec.mode)) as u16;
-    }
+    plan.rec.mode = set_ids.after_write(plan.rec.mode);
     Ok(Some(plan))
 }

@@ -23,7 +23,6 @@ use crate::overlay::shares::Seen;
 use crate::overlay::volume::Volume;
 use crate::types::{
     Attr, Backpressure, Change, Done, FileKind, FsError, ReadOut, SetIds, Stability, Stop, Written,
-    without_set_ids,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -90,6 +89,27 @@ impl Volume {
             .cache()
             .alloc(Class::Foreground)
             .ok_or(Stop::Wait(Backpressure::Memory))
+    }
+
+    /// Returns the number of blocks in a range of a file that are holes. What is shared with
+    /// another file since the last checkpoint counts as holes.
+    pub(crate) fn holes(
+        &self,
+        cx: &mut EngineContext,
+        ino: Ino,
+        st: &State,
+        range: Range<u64>,
+    ) -> Result<u64, Stop> {
+        let mut holes = 0;
+        for block in range {
+            let hole = match overlay(st, block) {
+                Overlay::Page(_) | Overlay::Away(_) => false,
+                Overlay::Shared(_) | Overlay::Hole => true,
+                Overlay::Tree => self.stored(cx, ino, block)?.is_none(),
+            };
+            holes += u64::from(hole);
+        }
+        Ok(holes)
     }
 
     /// Returns the location of a file block in the committed tree.
@@ -540,9 +560,8 @@ impl Volume {
         let before = self.attr_of(ino, st);
         let mut rec = stamped(st.rec, cx.now, true);
         rec.size = rec.size.max(end);
-        if set_ids == SetIds::Clear {
-            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
-        }
+        rec.mode = set_ids.after_write(rec.mode);
+        let held = self.hold_growth(cx, &pass, (ino, st), first..last + 1, rec.size)?;
         let numbers = (first..placed.start).chain(placed.end..=last);
         let frames = frames.into_iter().map(FrameMut::freeze);
         let pages: SmallVec<[(u64, Frame); 16]> = numbers.zip(frames).collect();
@@ -598,7 +617,7 @@ impl Volume {
             let charge = reservation.take(new + again + all.div_ceil(WINDOW));
             self.charge_pages(delta, Charge { placed, ..charge }, all);
         }
-        st.rec = rec;
+        held.finish(st, rec);
         st.unlogged = !stable;
         let change = Change {
             before,

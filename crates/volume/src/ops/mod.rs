@@ -10,6 +10,7 @@ pub(crate) mod directory;
 pub(crate) mod names;
 pub(crate) mod pin;
 pub(crate) mod punch;
+pub(crate) mod quota;
 pub(crate) mod readdir;
 pub(crate) mod rename;
 pub(crate) mod retry;

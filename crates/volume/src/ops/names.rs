@@ -351,11 +351,8 @@ impl Volume {
         let listed = list.as_ref().map_or(0, |list| list.len());
         let mut reservation = self.reserve(cx, NAME_BLOCKS + pieces().count() as u64)?;
         let target = new.target.map_or(0, |t| t.len() as u64);
-        let admitted = self
-            .core
-            .schedule
-            .admit(SMALL_OP + target + 2 * listed as u64);
-        admitted?;
+        let bytes = SMALL_OP + target + 2 * listed as u64;
+        self.core.schedule.admit(bytes)?;
 
         let pass = self.enter()?;
         let mut st = parent.state.write();
@@ -372,6 +369,7 @@ impl Volume {
         if is_dir && st.rec.nlink >= MAX_LINKS {
             return Err(FsError::TooManyLinks.into());
         }
+        let held = self.hold_new(cx, &pass, &new.rec)?;
         let before = self.attr_of(dir, st);
         let mut dir_rec = stamped(st.rec, cx.now, true);
         dir_rec.entries += 1;
@@ -408,6 +406,7 @@ impl Volume {
                 let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES + piece.len() as u64);
             }
+            held.settle(&child);
             self.attr_of(ino, &child)
         };
         self.table.insert_new(&inode);

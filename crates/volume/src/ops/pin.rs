@@ -110,6 +110,7 @@ impl Volume {
             };
             let mut st = inode.state.write();
             let st = &mut *st;
+            let counted = self.quota.note(st);
             st.dead = true;
             if st.active.is_none() && st.frozen.is_empty() {
                 stored.push(ino);
@@ -119,6 +120,7 @@ impl Volume {
             let delta = self.touch_closed(live, &inode, st, &mut reservation);
             delta.bury();
             delta.unlinked = true;
+            self.quota.change(counted, st);
         }
         stored
     }

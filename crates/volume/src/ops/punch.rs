@@ -17,7 +17,7 @@ use crate::overlay::context::EngineContext;
 use crate::overlay::file_delta::{Page, RANGE_BYTES};
 use crate::overlay::inode::{State, alive, stamped};
 use crate::overlay::volume::Volume;
-use crate::types::{AtEnd, Change, Done, FileKind, FsError, SetIds, Stop, without_set_ids};
+use crate::types::{AtEnd, Change, Done, FileKind, FsError, SetIds, Stop};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -81,9 +81,7 @@ impl Volume {
         if at_end == AtEnd::Grow {
             rec.size = rec.size.max(end);
         }
-        if set_ids == SetIds::Clear {
-            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
-        }
+        rec.mode = set_ids.after_write(rec.mode);
         let end = match end >= st.rec.size {
             true => blocks_of(st.rec.size) * BLOCK,
             false => end,
@@ -107,6 +105,7 @@ impl Volume {
         edits.pages(ino, edges.iter().map(|(block, page)| (*block, page)));
         edits.inode(ino, &rec);
         let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
+        let counted = self.quota.note(st);
         let delta = self.touch(&pass, &inode, st, &mut reservation);
         if first < behind {
             delta.file().punch(first, behind);
@@ -117,8 +116,7 @@ impl Volume {
         for (block, page) in edges {
             self.put_page(delta, block, Page::logged(page), &mut reservation);
         }
-        st.rec = rec;
-        st.unlogged = false;
+        self.quota.held(counted).loosely(true).finish(st, rec);
         Ok(Done {
             value: Change {
                 before,

@@ -207,15 +207,14 @@ impl Volume {
         }
         let taken = self.stream_entries(cx, ino, st, Some(name))?;
         let first = first_cookie(self.key.get(), name);
-        let mut places = first..first + VARIANTS;
-        let cookie = places
-            .find(|cookie| taken.iter().all(|entry| entry.cookie != *cookie))
-            .ok_or(FsError::NoSpace)?;
+        let free = |cookie: &u64| taken.iter().all(|entry| entry.cookie != *cookie);
+        let cookie = (first..first + VARIANTS).find(free);
+        let cookie = cookie.ok_or(FsError::NoSpace)?;
 
         let mut rec = InodeRec::new(FileKind::Regular, u32::from(st.rec.mode & 0o777), cx.now);
         (rec.uid, rec.gid) = (st.rec.uid, st.rec.gid);
-        rec.flags |= flag::STREAM;
-        rec.parent = ino;
+        (rec.flags, rec.parent) = (rec.flags | flag::STREAM, ino);
+        let held = self.hold_new(cx, &pass, &rec)?;
         let mut of = stamped(st.rec, cx.now, false);
         of.flags |= flag::STREAMS;
         let own = Ino(self.counters.take_ino());
@@ -237,6 +236,7 @@ impl Volume {
             let mut st = stream.state.write();
             let delta = self.touch(&pass, &stream, &mut st, &mut reservation);
             delta.new = true;
+            held.settle(&st);
             self.attr_of(own, &st)
         };
         self.table.insert_new(&stream);

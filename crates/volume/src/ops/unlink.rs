@@ -60,6 +60,7 @@ impl Volume {
         reservation: &mut Reservation<'_>,
     ) {
         let ends = ends(entered, inode.ino, &rec);
+        let counted = self.quota.note(st);
         let delta = self.touch(entered, inode, st, reservation);
         if ends {
             delta.bury();
@@ -67,7 +68,6 @@ impl Volume {
         } else if rec.nlink == 0 {
             entered.live().unlinked.insert(inode.ino);
         }
-        st.rec = rec;
-        st.unlogged = false;
+        self.quota.held(counted).finish(st, rec);
     }
 }

@@ -214,6 +214,11 @@ impl Schedule {
         self.progress.notify_all();
     }
 
+    /// Returns true if a thread of the engine takes checkpoints.
+    pub(crate) fn background(&self) -> bool {
+        self.background
+    }
+
     /// Returns the event to register a waker with, to check [`Schedule::is_relieved`] again.
     pub(crate) fn progress(&self) -> &Event {
         &self.progress

@@ -25,6 +25,8 @@ pub struct EngineContext {
     pub call: Option<CallKey>,
     /// Access control list of an inode that the operation creates.
     pub list: Option<Box<[u8]>>,
+    /// True if quotas limit the operation: the caller is not root, and not the server itself.
+    pub quotas: bool,
     pins: Vec<(BlockPtr, Frame)>,
     bad: SmallVec<[BlockPtr; 1]>,
     roots: SmallVec<[Arc<RootState>; 1]>,
@@ -51,6 +53,7 @@ impl EngineContext {
             now,
             call: None,
             list: None,
+            quotas: false,
             pins: Vec::new(),
             bad: SmallVec::new(),
             roots: SmallVec::new(),

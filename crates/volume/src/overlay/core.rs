@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use weir_base::{Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
+use weir_store::features::USAGE;
 use weir_store::{IoError, StoreError};
 
 use crate::format::mark::MarkId;
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     /// The newest mark so far.
     last_mark: AtomicU64,
     fsid_base: u64,
+    /// True if checkpoints count the usage of owners.
+    counts_usage: bool,
     verifier: u64,
     /// Write verifier of another machine that this one replaces with all of its data; 0: none.
     handed_verifier: AtomicU64,
@@ -58,6 +61,8 @@ pub(crate) struct CoreOptions {
     pub(crate) heap: Option<u64>,
     /// Backlog of the log in bytes from which on large stable data is written in place.
     pub(crate) behind: u64,
+    /// True if checkpoints count the usage of owners.
+    pub(crate) usage: bool,
 }
 
 impl Core {
@@ -79,6 +84,7 @@ impl Core {
             retired: AtomicU64::new(0),
             last_mark: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            counts_usage: options.usage && agg.has(&USAGE),
             verifier: rng.next_u64(),
             handed_verifier: AtomicU64::new(0),
             agg,
@@ -93,6 +99,11 @@ impl Core {
     /// Returns the totals of the overlays' charges.
     pub(crate) fn totals(&self) -> &Totals {
         self.schedule.totals()
+    }
+
+    /// Returns true if checkpoints count the usage of owners.
+    pub(crate) fn counts_usage(&self) -> bool {
+        self.counts_usage
     }
 
     /// Returns the number that file-system identities are derived from.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::format::record::{Dirent, InodeRec};
+use crate::format::usage::Owners;
 use crate::overlay::file_delta::{FileDelta, Layer};
 
 /// Estimated memory in bytes of a delta besides names and pages.
@@ -48,6 +49,8 @@ type Side = BTreeMap<(u8, u64), Option<Box<[u8]>>>;
 pub(crate) struct Delta {
     /// The segment of the volume's history that the changes belong to.
     pub(crate) segment: u64,
+    /// Owners before the segment.
+    pub(crate) was: Owners,
     /// Attributes at the end of the segment: set when the delta is frozen.
     pub(crate) rec: Option<InodeRec>,
     /// True if the tree has no record of this inode when this delta is merged.
@@ -91,9 +94,10 @@ impl Charge {
 }
 
 impl Delta {
-    pub(crate) fn new(segment: u64) -> Delta {
+    pub(crate) fn new(segment: u64, was: Owners) -> Delta {
         Delta {
             segment,
+            was,
             rec: None,
             new: false,
             dead: false,
@@ -201,7 +205,7 @@ mod tests {
             kind: crate::types::FileKind::Regular,
             name: b"n"[..].into(),
         };
-        let mut d = Delta::new(1);
+        let mut d = Delta::new(1, Owners::default());
         d.put_name(256, entry(), true);
         d.put_name(256, entry(), false);
         assert!(

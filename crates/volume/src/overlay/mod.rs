@@ -14,6 +14,7 @@ pub(crate) mod event;
 pub(crate) mod file_delta;
 pub(crate) mod inode;
 pub(crate) mod log;
+pub(crate) mod quota;
 pub(crate) mod readahead;
 pub(crate) mod receiving;
 pub(crate) mod reservation;

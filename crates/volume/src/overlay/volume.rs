@@ -16,6 +16,7 @@ use weir_store::tree::{self, TreeRoot, Value};
 use crate::format::catalog::{Catalog, VolumeRec};
 use crate::format::hash::KeyCell;
 use crate::format::record::{InodeRec, ROOT_INO, kind};
+use crate::format::usage::Owners;
 use crate::overlay::context::{EngineContext, Source};
 use crate::overlay::core::Core;
 use crate::overlay::counters::Counters;
@@ -23,6 +24,7 @@ use crate::overlay::delta::{Charge, DELTA_BYTES, Delta};
 use crate::overlay::epoch_lock::OpGuard;
 use crate::overlay::file_delta::{PAGE_BYTES, Page, Put};
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
+use crate::overlay::quota::Quota;
 use crate::overlay::receiving::Receiving;
 use crate::overlay::reservation::Reservation;
 use crate::overlay::role::{Ancestry, Standing, State, Writers};
@@ -42,6 +44,7 @@ pub struct Volume {
     pub(crate) root: ArcSwap<RootState>,
     pub(crate) table: Inodes,
     pub(crate) space: Space,
+    pub(crate) quota: Quota,
     pub(crate) counters: Counters,
     role: Role,
 }
@@ -118,6 +121,7 @@ impl LiveVolume {
             root: ArcSwap::new(RootState::new(rec.root)),
             table: core.inodes.inodes(),
             space: Space::new(rec.limit, rec.used, rec.dead_blocks),
+            quota: Quota::new(),
             counters: Counters::new(rec.change_base, rec.change_top, rec.next_ino),
             role: Role::Live(Live {
                 standing: Standing::new(writers),
@@ -240,6 +244,7 @@ impl Volume {
             root: ArcSwap::new(RootState::new(stored.root)),
             table: self.core.inodes.inodes(),
             space: Space::new(0, stored.used, 0),
+            quota: Quota::new(),
             counters: Counters::new(change_base, 0, 0),
             role: Role::View(View {
                 snapshot: id,
@@ -476,7 +481,7 @@ impl Volume {
         }
 
         (st.active.get_or_insert_with(|| {
-            let mut delta = Box::new(Delta::new(segment));
+            let mut delta = Box::new(Delta::new(segment, Owners::of(&st.rec)));
             // A leaf and its share of the path above.
             self.charge(&mut delta, reservation.take(2), DELTA_BYTES);
             delta

@@ -21,6 +21,7 @@ pub struct Machine {
     pub background: bool,
     pub inodes: usize,
     pub behind: u64,
+    pub usage: bool,
 }
 
 impl Machine {
@@ -33,6 +34,7 @@ impl Machine {
             background: true,
             inodes: 100_000,
             behind: EngineOptions::default().behind,
+            usage: true,
         }
     }
 
@@ -64,6 +66,7 @@ impl Machine {
             background: self.background,
             inodes: self.inodes,
             behind: self.behind,
+            usage: self.usage,
             ..EngineOptions::default()
         }
     }

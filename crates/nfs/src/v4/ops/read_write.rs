@@ -17,7 +17,7 @@ use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_vfs::acl::Acl;
 use weir_vfs::claims::{Actor, Owner};
-use weir_vfs::volume::{AtEnd, Attr, FileKind, Seek, Sought, Stability};
+use weir_vfs::volume::{AtEnd, Attr, FileKind, Seek, Sought, Stability, StatFs};
 use weir_vfs::{
     BadHandle, Changes, Error, Exempt, FileId, Flavour, HANDLE_BYTES, Looks, Permitted, Reads,
     Stop, Suspend, Writes,
@@ -244,7 +244,13 @@ impl<'a> Run<'a> {
             false => [0; HANDLE_BYTES],
         };
         let space = match &operand {
-            Some(o) if attrs::wants_volume(mask) => Some(o.statfs()),
+            Some(o) if attrs::wants_volume(mask) => {
+                let available = o.available_to(attr.uid, attr.gid);
+                Some(StatFs {
+                    available,
+                    ..o.statfs()
+                })
+            }
             _ => None,
         };
         let covers = match &operand {
@@ -744,6 +750,9 @@ impl<'a> Run<'a> {
         operand.may_open(&mut self.c.cx, false, true)?;
         if operand.statfs().available < a.count {
             return Err(Status::NoSpc.into());
+        }
+        if operand.available_to(attr.uid, attr.gid) < a.count && !operand.is_root() {
+            return Err(Status::DQuot.into());
         }
         let end = a.offset + a.count;
         if end <= attr.size {

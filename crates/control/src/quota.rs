@@ -1,0 +1,139 @@
+//! Quota rules: limits of what users and groups hold in a volume.
+
+use crate::timestamp::Stamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use weir_volume::{QuotaId, QuotaLimit, QuotaRules};
+
+/// As the model has them.
+type Extra = serde_json::Map<String, serde_json::Value>;
+type Labels = std::collections::BTreeMap<String, String>;
+
+/// Those whom a rule limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum QuotaSubject {
+    /// Each user without a rule of its own.
+    DefaultUser,
+    /// Each group without a rule of its own.
+    DefaultGroup,
+    /// The user with this number.
+    User(u32),
+    /// The group with this number.
+    Group(u32),
+}
+
+/// Limits of usage; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaLimits {
+    /// Bytes that usage cannot exceed.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Bytes above which usage is reported.
+    #[serde(default)]
+    pub soft_bytes: u64,
+    /// Files that usage cannot exceed.
+    #[serde(default)]
+    pub files: u64,
+    /// Files above which usage is reported.
+    #[serde(default)]
+    pub soft_files: u64,
+}
+
+/// A quota rule of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuotaRule {
+    /// Bare id, unique in the volume.
+    pub id: Arc<str>,
+    /// Those whom it limits: no other rule of the volume has the same.
+    pub subject: QuotaSubject,
+    /// The limits.
+    pub limits: QuotaLimits,
+    /// Time of creation.
+    pub created: Stamp,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// The quota rules of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quotas {
+    /// Rules, by their ids.
+    pub rules: Vec<QuotaRule>,
+    /// True if they do not hold.
+    #[serde(default)]
+    pub off: bool,
+}
+
+impl Quotas {
+    pub(crate) fn is_default(&self) -> bool {
+        self.rules.is_empty() && !self.off
+    }
+
+    /// Returns the rule with this id.
+    pub fn rule(&self, id: &str) -> Option<&QuotaRule> {
+        self.rules.iter().find(|rule| &*rule.id == id)
+    }
+
+    /// Returns the rule of a subject.
+    pub fn of(&self, subject: QuotaSubject) -> Option<&QuotaRule> {
+        self.rules.iter().find(|rule| rule.subject == subject)
+    }
+
+    /// Returns the rules for the engine; empty if they do not hold.
+    pub(crate) fn enforced(&self) -> QuotaRules {
+        let mut out = QuotaRules::default();
+        for rule in self.rules.iter().filter(|_| !self.off) {
+            let limit = QuotaLimit {
+                bytes: rule.limits.bytes,
+                soft_bytes: rule.limits.soft_bytes,
+                files: rule.limits.files,
+                soft_files: rule.limits.soft_files,
+            };
+            match rule.subject {
+                QuotaSubject::DefaultUser => out.default_user = Some(limit),
+                QuotaSubject::DefaultGroup => out.default_group = Some(limit),
+                QuotaSubject::User(id) => drop(out.own.insert(QuotaId::user(id), limit)),
+                QuotaSubject::Group(id) => drop(out.own.insert(QuotaId::group(id), limit)),
+            }
+        }
+        out
+    }
+}
+
+/// A new quota rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewQuotaRule {
+    /// Those whom it limits.
+    pub subject: QuotaSubject,
+    /// The limits.
+    pub limits: QuotaLimits,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// Changes to a quota rule; its subject stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuotaRuleChange {
+    /// Bytes that usage cannot exceed; `None`: unchanged.
+    pub bytes: Option<u64>,
+    /// Bytes above which usage is reported; `None`: unchanged.
+    pub soft_bytes: Option<u64>,
+    /// Files that usage cannot exceed; `None`: unchanged.
+    pub files: Option<u64>,
+    /// Files above which usage is reported; `None`: unchanged.
+    pub soft_files: Option<u64>,
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
+    pub description: Option<String>,
+    /// Replaces all labels; `None`: unchanged.
+    pub labels: Option<Labels>,
+    /// The client's own fields: each key set, or removed where its value is null.
+    pub extra: Extra,
+}
