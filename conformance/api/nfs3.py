@@ -38,7 +38,7 @@ class Nfs:
         length, = struct.unpack_from(">I", result)
         return result[4:4 + length]
 
-    def call(self, program, procedure, arguments):
+    def call(self, program, procedure, arguments, version=3):
         """The result behind its status, which has to be 0."""
         status, result = self.ask(program, 3, procedure, arguments)
         if status != 0:

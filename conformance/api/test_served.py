@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 import shutil
 import subprocess
 import tempfile
@@ -60,11 +61,19 @@ class Counted(Case):
                 nfs.lookup(b"missing")
         with self.assertRaises(OSError):
             nfs3.Nfs(port, "/nothing")
+        # A lock on a file that nobody has, and a version that is not served.
+        lock = struct.pack(">II", 0, 1) + nfs3.opaque(b"test") + nfs3.opaque(b"x" * 32) + nfs3.opaque(b"1") + struct.pack(">IQQ", 1, 0, 1)
+        stale, = struct.unpack(">I", nfs.call(100021, 1, lock, version=4))
+        self.assertEqual(stale, 7)
+        with self.assertRaises(OSError):
+            nfs.call(nfs3.NFS, 1, b"", version=9)
         page = self.server.ask("GET", "/metrics")[1]
         found = re.findall(r"^weir_operation_errors_total\{(.*)\} (\d+)$", page, re.M)
         self.assertEqual(found, [
             ('protocol="nfsv3",operation="LOOKUP",status="NOENT"', "3"),
-            ('protocol="mountv3",operation="MNT",status="NOENT"', "1")])
+            ('protocol="mountv3",operation="MNT",status="NOENT"', "1"),
+            ('protocol="nlmv4",operation="TEST",status="STALE_FH"', "1"),
+            ('protocol="rpc",operation="CALL",status="PROG_MISMATCH"', "1")])
 
 
 class Served(Tools):

@@ -156,6 +156,11 @@ class Live(weirtest.Case):
             "benchmarks/%2fetc%2fpasswd", "benchmarks/a%00b", "benchmarks/" + "a" * 5000, "benchmarks/.hidden:report",
         ):
             self.assertEqual(self.server.ask("GET", path)[0], 404, path[:80])
+        for query in ({}, {"validateOnly": "true"}):
+            self.refused(400, "FAILED_PRECONDITION", "POST", "pair:switch", {}, **query)
+            for body in ({"force": True}, [], "{"):
+                self.refused(400, "INVALID_ARGUMENT", "POST", "pair:switch", body, **query)
+        self.refused(400, "INVALID_ARGUMENT", "POST", "pair:switch", {}, validateOnly="perhaps")
         for path in ("live", "history", "latency", "limitChanges", "conditions", "pair", "server", "benchmarks"):
             self.assertEqual(self.server.ask("POST", path, {})[0], 405, path)
 

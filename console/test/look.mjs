@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { chromium } from 'playwright-core';
+import { launch, page as openPage, said } from './browser.mjs';
 
 const [, , executablePath, open, closed, token, viewer, pair, out] = process.argv;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -14,21 +14,8 @@ const PAGES = {
   overview: '', pools: 'pools', volumes: 'volumes', volume: `volume/${V}/mq`, try: `try/${V}/mq?ask=500`, new: 'new',
   clients: 'clients', snapshots: `snapshots/${V}/mq`, replication: 'replication', benchmarks: 'benchmarks', audit: 'audit', access: 'access',
 };
-const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'] });
-const said = [];
-
-/** Opens a page that reports whatever the browser says and asks for. `expected` are replies that a test provokes. */
-async function page(base, options = {}, expected = /$^/) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: 'en', ignoreHTTPSErrors: true, ...options });
-  const p = await context.newPage();
-  // A refusal of a change that is only tried is an answer, which browsers note nevertheless.
-  p.on('response', (r) => r.status() >= 400 && !/validateOnly=true/.test(r.url()) && !expected.test(r.url()) && said.push(`${r.status()} ${r.url()}`));
-  p.on('console', (m) => /^Failed to load resource/.test(m.text()) || said.push(`${m.type()}: ${m.text()}`));
-  p.on('pageerror', (e) => said.push(`error: ${e.message}`));
-  p.on('request', (r) => new URL(r.url()).origin === base || said.push(`foreign request: ${r.url()}`));
-  await p.addInitScript(() => addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`)));
-  return p;
-}
+const browser = await launch(executablePath);
+const page = (base, options, expected) => openPage(browser, base, options, expected);
 
 /** Begins at `/`, presses keys, with words between them where one has to say which, and waits for an answer in the headline. */
 async function answers(question, keys, wanted, { base = open, words = '' } = {}) {
@@ -85,7 +72,11 @@ async function visit(p, base, name, hash) {
   if (name === 'volume') await p.locator('.uplot').nth(1).waitFor();
   if (name === 'try') await p.locator('h1', { hasText: 'fit' }).waitFor();
   if (name === 'overview') await p.locator('.chip.w').first().waitFor();
-  if (name === 'benchmarks') await p.locator('.legend').first().waitFor();
+  if (name === 'benchmarks') {
+    await p.locator('.legend').first().waitFor().catch(async (e) => {
+      throw new Error(`no chart of a benchmark; the page says ${await p.locator('main').innerText()}: ${e.message}`);
+    });
+  }
 }
 for (const colorScheme of ['light', 'dark']) {
   for (const width of [1440, 360]) {
@@ -121,9 +112,23 @@ for (const [colorScheme, width] of [['light', 1440], ['dark', 1440], ['light', 3
   const said = await p.evaluate(() => fetch('/v1/pair').then((r) => r.json()));
   assert.ok(said.inSync && said.role === 'primary', JSON.stringify(said));
   const text = await p.locator('main').innerText();
-  for (const part of [said.partner, 'connected', 'none', 'in sync']) assert.ok(text.includes(part), `${part} is not on the page of the pair`);
+  for (const part of [said.partner, 'connected', 'none', 'in sync', 'would serve in', `about ${said.takeoverSeconds} s`]) assert.ok(text.includes(part), `${part} is not on the page of the pair`);
+  assert.ok(said.witness.repliedSecondsAgo < 30 && !said.witness.trouble, JSON.stringify(said.witness));
+  assert.match(text, /replied \d+ s ago/);
   await judge(p, `pair, ${colorScheme}, ${width} px`, width);
   await p.screenshot({ path: `${out}/pair-${colorScheme}${width < 500 ? '-phone' : ''}.png` });
+  if (width > 500 && colorScheme === 'light') {
+    // A planned switch is checked first; nothing changes before the button.
+    await p.getByRole('button', { name: 'Planned switch…' }).click();
+    await p.getByRole('dialog').getByText('has everything and would serve at once').waitFor();
+    await p.getByRole('dialog').getByText(/weir pair switch --data .*--validate-only/).waitFor();
+    assert.ok(await p.getByRole('dialog').getByRole('button', { name: 'Switch', exact: true }).isEnabled());
+    await judge(p, 'planned switch', width);
+    await p.screenshot({ path: `${out}/switch-light.png` });
+    await p.keyboard.press('Escape');
+    const still = await p.evaluate(() => fetch('/v1/pair').then((r) => r.json()));
+    assert.equal(still.role, 'primary', 'a dry run has changed something');
+  }
   await p.context().close();
 }
 assert.deepEqual(wrong, []);

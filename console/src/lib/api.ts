@@ -68,6 +68,8 @@ export interface Pair {
   sentPerWritten?: number;
   trouble?: string;
   headline?: string;
+  witness?: { address: string; repliedSecondsAgo?: number; trouble?: string };
+  takeoverSeconds?: number;
   details?: { name: string; value: string }[];
 }
 
@@ -79,6 +81,7 @@ export interface Server {
   addresses: { protocol: string; address: string }[];
   certificates: { use: string; subject?: string; notBefore: string; notAfter: string; daysLeft: number }[];
   memory: { budgetBytes: number; residentBytes?: number };
+  dataFolder: string;
   aggregate: {
     sizeBytes: number;
     usedBytes: number;

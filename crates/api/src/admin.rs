@@ -45,6 +45,42 @@ pub async fn list_tokens(app: &AppState) -> ApiResult<Value> {
     Ok(json!({"tokens": all}))
 }
 
+/// Makes the partner of the pair serve, or only checks that it could, if `only`. The reply leaves
+/// before this node ceases to serve.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION: the partner could not.
+pub async fn switch_pair(
+    app: &AppState,
+    actor: &Actor,
+    only: bool,
+    body: &[u8],
+) -> ApiResult<Value> {
+    if !body.is_empty() {
+        decode_body(&own::SWITCH_PAIR_REQUEST, body)?;
+    }
+    let live = app.live();
+    let live = live.ok_or_else(|| ApiError::unimplemented("Live data", ""))?;
+    if only {
+        live.switch(true).map_err(ApiError::refused)?;
+        return Ok(json!({"validateOnly": true}));
+    }
+    let control = app.control();
+    let line = control.note(actor, "switch", "pair".to_owned()).await;
+    let line = line.map_err(ApiError::refused)?;
+    // The line is whole before the partner takes the catalog over.
+    let checked = live.switch(true);
+    let words = match &checked {
+        Ok(()) => "done".to_owned(),
+        Err(refusal) => format!("failed: {refusal}"),
+    };
+    let noted = control.note_end(line, words).await;
+    checked.map_err(ApiError::refused)?;
+    noted.map_err(ApiError::refused)?;
+    live.switch(false).map_err(ApiError::refused)?;
+    Ok(json!({}))
+}
+
 /// Returns a new token, whose secret is in this response and nowhere else; or, with a public key, a
 /// service account, which has no secret here.
 ///

@@ -676,9 +676,11 @@ fn ontap_response(reply: &Reply) -> Response {
 /// Returns the role that an action takes.
 pub(crate) fn role(route: &Route) -> Role {
     match route.action {
-        Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
-            Role::Admin
-        }
+        Action::ListTokens
+        | Action::CreateToken
+        | Action::DeleteToken
+        | Action::ListAudit
+        | Action::SwitchPair => Role::Admin,
         // The content of files is more than a viewer of the configuration may see.
         Action::FindFile(_) | Action::Download(_) => Role::Editor,
         _ if route.verb == Verb::Get => Role::Viewer,

@@ -179,6 +179,10 @@ impl Asked<'_> {
             Action::LimitChanges => live::limit_changes(self.live()?, control, query).await,
             Action::Conditions => Ok(self.live()?.conditions()),
             Action::Pair => Ok(self.live()?.pair()),
+            Action::SwitchPair => {
+                let only = query.flag(VALIDATE_ONLY)?;
+                admin::switch_pair(self.app, &self.actor, only, &self.body).await
+            }
             Action::Server => Ok(self.server(self.live()?)),
             Action::ListBenchmarks => self.benchmarks()?.list().await,
             Action::GetBenchmark => self.benchmarks()?.get(self.part(0)).await,

@@ -184,6 +184,7 @@ fn about_own(
     let body = match action {
         Action::CreateToken => Some(message(&messages::TOKEN, schemas)),
         Action::RestoreFile(_) => Some(message(&messages::RESTORE_FILE_REQUEST, schemas)),
+        Action::SwitchPair => Some(message(&messages::SWITCH_PAIR_REQUEST, schemas)),
         _ => None,
     };
     Some((summary.to_owned(), body, reference(reply)))

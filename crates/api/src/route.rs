@@ -202,6 +202,8 @@ pub enum Action {
     Conditions,
     /// A description of the pair.
     Pair,
+    /// POST of `pair:switch`: the partner serves from now on.
+    SwitchPair,
     /// A description of the server.
     Server,
     /// Runs of benchmarks, the newest first.
@@ -262,6 +264,7 @@ impl Route {
             Action::Delete(Kind::Volume | Kind::Instance) => &["force", VALIDATE_ONLY],
             Action::Delete(_)
             | Action::SwitchPool
+            | Action::SwitchPair
             | Action::Revert(_)
             | Action::StartSplit
             | Action::Rename(_) => &[VALIDATE_ONLY],
@@ -391,6 +394,7 @@ pub static ROUTES: &[Route] = routes! {
     Get Own "limitChanges" => Action::LimitChanges;
     Get Own "conditions" => Action::Conditions;
     Get Own "pair" => Action::Pair;
+    Post Own "pair:switch" => Action::SwitchPair;
     Get Own "server" => Action::Server;
     Get Own "benchmarks" => Action::ListBenchmarks;
     Get Own "benchmarks/*:report" => Action::BenchmarkReport;

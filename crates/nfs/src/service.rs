@@ -19,7 +19,9 @@ use crate::rpc::message::{
     AuthStat, Call, Credential, MOUNT_PROGRAM, Message, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM,
     RQUOTA_PROGRAM, Refusal,
 };
-use crate::rpc::outcome::{Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, refusal, refuse};
+use crate::rpc::outcome::{
+    Begin, HELD_OVERHEAD, Outcome, PATIENCE_NFS3, count_refusal, counted, refusal, refuse,
+};
 use crate::rpc::outgoing::{Outbox, Outgoing};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Reader;
@@ -173,13 +175,19 @@ impl Request for Suspended {
             Resumed::NotRecalled => self.may_wait.recalls = false,
             Resumed::NotNamed => self.may_wait.names = false,
             Resumed::Failed(_) if self.recording => self.may_wait.records = false,
-            Resumed::Failed(error) => return Ok(self.service.failed(&self.conn, &call, error)),
+            Resumed::Failed(error) => {
+                let outcome = self.service.failed(&self.conn, &call, error);
+                return Ok(counted(&self.service.vfs, self.conn.id, outcome));
+            }
             Resumed::Cancelled(never) => match never {},
         }
         let service = &self.service;
         match service.run(&self.conn, &call, &mut self.cx, self.may_wait) {
             Ok(answer) => Ok(finish(self.ticket.take(), answer)),
-            Err(Stop::Failed(why)) => Ok(refuse(call.xid, why)),
+            Err(Stop::Failed(why)) => {
+                let outcome = refuse(call.xid, why);
+                Ok(counted(&service.vfs, self.conn.id, outcome))
+            }
             Err(Stop::Suspended(suspend)) => {
                 self.recording = matches!(suspend, Suspend::Record(..));
                 Err(suspend)
@@ -379,7 +387,11 @@ impl Service {
         record: &[u8],
         now: impl Into<Arrival>,
     ) -> Outcome {
-        let now = now.into();
+        let outcome = self.handle_message(conn, record, now.into());
+        counted(&self.vfs, conn.id, outcome)
+    }
+
+    fn handle_message(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Arrival) -> Outcome {
         match rpc::message(record) {
             Message::Call(call) if call.flavour > rpc::AUTH_SYS => {
                 let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
@@ -446,7 +458,7 @@ impl Service {
                 return Outcome::Close("not an RPC message");
             };
             let outcome = service.completed(&conn, &call, &record, found, now);
-            outcome.finished().await
+            counted(&service.vfs, conn.id, outcome.finished().await)
         }))
     }
 
@@ -645,6 +657,21 @@ impl Service {
         }
     }
 
+    /// As [`Service::begin`], and counts the call if RPC refuses it.
+    pub fn begin_counted(
+        &self,
+        conn: &ConnInfo,
+        head: &[u8],
+        bytes: usize,
+        cx: &Context<'_>,
+    ) -> Begin {
+        let begin = self.begin(conn, head, bytes, cx);
+        if let Begin::Refuse(reply, _) = &begin {
+            count_refusal(&self.vfs, conn.id, reply);
+        }
+        begin
+    }
+
     /// The reply to a call that was done before the start: that it was, and the handle of `ino` if it made it.
     fn recovered(&self, call: &Call<'_>, volume: VolumeId, ino: Ino) -> ReplyBuf {
         let mut head = ReplyBuf::start(128);
@@ -767,7 +794,7 @@ impl Service {
             Err(Stop::Suspended(suspend)) => return Err(suspend.into()),
         };
         let mut reply = ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
-        if let Some(done) = volume.and_then(|id| counted(cx, id, call)) {
+        if let Some(done) = volume.and_then(|id| counted_as(cx, id, call)) {
             reply.count_as(done);
         }
         Ok(Answer { reply, lsn, done })
@@ -798,7 +825,7 @@ impl Service {
         };
         let outcome = op.run(&args);
         let (unknown, volume) = (op.unknown, op.volume);
-        let done = volume.and_then(|id| counted(cx, id, call));
+        let done = volume.and_then(|id| counted_as(cx, id, call));
         let answer = ended(outcome, unknown, (head, done), may_wait)?;
         if let Some(status) = mount3::failed_with(call.procedure, answer.reply.results()) {
             self.count_failure(conn, call, status);
@@ -826,13 +853,19 @@ impl Service {
         let mut op = nlm::Op::new(&self.locks, &table, session, local, cx, &mut head);
         let outcome = op.run(&args);
         let (unknown, unrecorded, volume) = (op.unknown, op.unrecorded.take(), op.volume);
-        let done = volume.and_then(|id| counted(cx, id, call));
+        let failed = op.failed;
+        let done = volume.and_then(|id| counted_as(cx, id, call));
         let answer = ended(outcome, unknown, (head, done), may_wait)?;
         match unrecorded {
             Some(lsn) if may_wait.records => {
                 Err(Suspend::Record(Arc::clone(&self.records), lsn).into())
             }
-            _ => Ok(answer),
+            _ => {
+                if let Some(status) = failed {
+                    self.count_failure(conn, call, status);
+                }
+                Ok(answer)
+            }
         }
     }
 
@@ -895,7 +928,7 @@ fn ended(
 }
 
 /// What a call on a volume counts as.
-fn counted(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
+fn counted_as(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
     Some(Done {
         volume,
         operation: operation::number(call.program, call.procedure)?,

@@ -27,7 +27,7 @@
 //! | `weir_build_info` | version | 1 |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds` | | the server |
 //!
-//! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`. A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
+//! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`; calls that are refused before that are of `rpc`. A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
 //! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
 //!
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
@@ -741,6 +741,8 @@ fn errors(page: &mut Page, failures: &Failures) {
             (_, OTHER_STATUS) => Some("other"),
             ("nfsv4", status) => weir_nfs::v4::status::Status::name(status),
             ("smb", status) => weir_smb::status::Status::name(status),
+            ("nlmv4", status) => weir_nfs::nlm::wire::status_name(status),
+            ("rpc", status) => operation::refusal_name(status),
             // MOUNT's statuses are a part of NFSv3's.
             (_, status) => weir_nfs::v3::status::Status::name(status),
         };

@@ -17,11 +17,11 @@ pub struct PairCommands {
 }
 
 impl Pair {
-    /// Has the partner serve from now on.
+    /// Checks that the partner could serve from now on.
     ///
     /// # Errors
-    /// This node does not serve, or the partner cannot.
-    pub fn hand_over(&self) -> Result<()> {
+    /// As [`Pair::hand_over`].
+    pub fn may_hand_over(&self) -> Result<()> {
         let shown = self.show();
         ensure!(
             shown.serving,
@@ -31,6 +31,15 @@ impl Pair {
             shown.in_sync && shown.connected,
             "the partner is not in sync, so it cannot take over now"
         );
+        Ok(())
+    }
+
+    /// Makes the partner serve from now on.
+    ///
+    /// # Errors
+    /// This node does not serve, or the partner cannot.
+    pub fn hand_over(&self) -> Result<()> {
+        self.may_hand_over()?;
         self.service.switch();
         Ok(())
     }
@@ -71,6 +80,10 @@ impl Commands for PairCommands {
             "switch" => {
                 pair.hand_over()?;
                 Ok("the partner takes over".to_owned())
+            }
+            "switch --validate-only" => {
+                pair.may_hand_over()?;
+                Ok("the partner would take over; nothing was changed".to_owned())
             }
             "takeover --force" => {
                 pair.force()?;

@@ -265,7 +265,7 @@ impl Pair {
                     tokio::join!(
                         runs.pass_time(),
                         link::run(&runs, listener),
-                        witness::ask_all(&runs, asked),
+                        witness::run(&runs, asked),
                         runs.note_all(notes),
                         files::ship(&runs),
                         client_reports::report(&runs),

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_control::Control;
 use weir_node::counters::Counters;
@@ -24,6 +25,15 @@ pub struct Serving {
     pub counters: Counters,
 }
 
+/// State of the way to the witness.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// Time of its last reply, on the monotonic clock.
+    pub at: Option<Duration>,
+    /// Reason why it did not reply to the last question.
+    pub fault: Option<String>,
+}
+
 /// Service of clients.
 pub struct Service {
     /// Set when this node begins to serve, once in a process.
@@ -40,6 +50,8 @@ pub struct Service {
     deadline: OnceLock<Duration>,
     /// Notified when a user has the other side serve.
     switch: Notify,
+    /// Last reply of the witness, or why there was none.
+    heard: Mutex<Heard>,
 }
 
 impl Service {
@@ -57,6 +69,7 @@ impl Service {
             traffic: Traffic::default(),
             deadline: OnceLock::new(),
             switch: Notify::new(),
+            heard: Mutex::default(),
         })
     }
 
@@ -68,6 +81,11 @@ impl Service {
     /// Returns the parts of the server, once it serves.
     pub fn serving(&self) -> Option<&Serving> {
         self.serving.get()
+    }
+
+    /// Returns what was heard of the witness.
+    pub fn heard(&self) -> &Mutex<Heard> {
+        &self.heard
     }
 
     /// Returns the addresses that move with the pair.

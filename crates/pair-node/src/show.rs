@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use weir_mirror::{Role, Side};
+use weir_mirror::{Role, Side, Timing};
 use weir_volume::PartnerCost;
 
 use super::{Mode, Pair, postgres};
@@ -35,11 +35,20 @@ pub struct Shown {
     pub amplification: Option<f64>,
     /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does not.
     pub behind: u64,
+    /// The witness, if there is one: its address, the time since its last reply, and why there was
+    /// none to the last question.
+    pub witness: Option<WitnessShown>,
+    /// Time after which the partner would serve if this node vanished now; `None`: it could not.
+    pub takeover: Option<Duration>,
     /// Names of this node and of its partner.
     pub nodes: (String, String),
     /// The fault that was seen last.
     pub fault: Option<String>,
 }
+
+/// Address of a witness, the time since its last reply, and the reason why there was none to the
+/// last question.
+pub type WitnessShown = (String, Option<Duration>, Option<String>);
 
 /// How the pair is, for those who speak of single volumes.
 #[derive(Clone, Debug)]
@@ -50,6 +59,8 @@ pub struct Standing {
     pub behind_since: Option<i64>,
     /// What is in the way, if that is known.
     pub fault: Option<String>,
+    /// In words that the witness did not reply to the last question.
+    pub witness_lost: Option<String>,
 }
 
 impl Shown {
@@ -73,6 +84,12 @@ impl Shown {
             "behindSeconds": self.behind,
             "roundTripSeconds": self.round_trip.map(|time| time.as_secs_f64()),
             "fault": self.fault,
+            "witness": self.witness.as_ref().map(|(address, replied, fault)| json!({
+                "address": address,
+                "repliedSecondsAgo": replied.map(|time| time.as_secs_f64()),
+                "fault": fault,
+            })),
+            "takeoverSeconds": self.takeover.map(|time| time.as_secs_f64()),
             "details": details,
         })
     }
@@ -92,6 +109,12 @@ impl Pair {
             partner: name(Side::from(self.config.side).other()),
             behind_since: (!in_sync).then_some(since),
             fault: inner.fault_text().filter(|_| !in_sync),
+            witness_lost: self.witness_shown().and_then(|(address, _, fault)| {
+                Some(format!(
+                    "the witness at {address} does not reply: {}",
+                    fault?
+                ))
+            }),
         }
     }
 
@@ -204,6 +227,8 @@ impl Pair {
                 (None, None) => "none".to_owned(),
             },
         ));
+        let witness = self.witness_shown();
+        lines.extend(witness.as_ref().map(witness_line));
         if let Some(addresses) = self.service.addresses().shown() {
             lines.push(("address", addresses));
         }
@@ -219,6 +244,8 @@ impl Pair {
             fault: inner.fault_text(),
             lines,
             in_sync,
+            takeover: takeover(inner.rules.serving() && in_sync && connected),
+            witness,
             serving: inner.rules.serving(),
             lag,
             term: register.term,
@@ -228,16 +255,29 @@ impl Pair {
             round_trip: inner.partner.round_trip(),
             cost,
             amplification,
-            behind: match (
-                inner.rules.serving() && !in_sync,
+            behind: self.behind(
                 inner.rules.behind_since(),
-            ) {
-                (true, Some(since)) => {
-                    u64::try_from(self.clock.now().secs - since).unwrap_or_default()
-                }
-                _ => 0,
-            },
+                in_sync || !inner.rules.serving(),
+            ),
         }
+    }
+
+    /// Returns the seconds since the partner began to lack something, as seen by a node that serves.
+    fn behind(&self, since: Option<i64>, lacks_nothing: bool) -> u64 {
+        let since = since.filter(|_| !lacks_nothing);
+        // A clock that is set back makes the time negative.
+        since.map_or(0, |since| {
+            u64::try_from(self.clock.now().secs - since).unwrap_or_default()
+        })
+    }
+
+    /// Returns the witness as it is shown; `None` if there is none.
+    fn witness_shown(&self) -> Option<WitnessShown> {
+        let at = self.config.witness.as_ref()?;
+        let heard = self.service.heard().lock().clone();
+        // Saturates: the two readings are of different threads.
+        let ago = heard.at.map(|at| self.clock.monotonic().saturating_sub(at));
+        Some((postgres::shown(&at.address), ago, heard.fault))
     }
 
     /// Metrics in Prometheus' text form.
@@ -266,10 +306,32 @@ impl Pair {
             shown.amplification.map_or_else(String::new, |sent| {
                 real("weir_pair_sent_per_written", "Bytes of changes sent to the partner for each byte that clients wrote in the last minute.", sent)
             }),
+            shown.witness.and_then(|(_, replied, _)| replied).map_or_else(String::new, |ago| {
+                real("weir_pair_witness_reply_age_seconds", "Time since the witness last replied; it is asked every 10 seconds.", ago.as_secs_f64())
+            }),
             format!("# HELP weir_pair_sent_bytes_total Bytes of changes sent to the partner.\n# TYPE weir_pair_sent_bytes_total counter\nweir_pair_sent_bytes_total {}\n", self.service.traffic().sent()),
         ]
         .concat()
     }
+}
+
+/// Returns the line about the witness's last reply.
+fn witness_line((_, replied, fault): &WitnessShown) -> (&'static str, String) {
+    let ago = replied.map(|time| format!("{} s ago", time.as_secs()));
+    let words = match (ago, fault) {
+        (Some(ago), None) => ago,
+        (Some(ago), Some(why)) => format!("{ago}; since then: {why}"),
+        (None, why) => why.clone().unwrap_or_else(|| "not yet".to_owned()),
+    };
+    ("witness replied", words)
+}
+
+/// Returns the time after which a partner that `could` serves if this node vanished: it waits for a
+/// beat, asks the witness, and opens the aggregate, for which the time of one more question is
+/// allowed (docs/operating/mirror.md has measurements).
+fn takeover(could: bool) -> Option<Duration> {
+    let timing = Timing::default();
+    could.then(|| timing.patience + timing.retry)
 }
 
 fn yes(is: bool) -> String {

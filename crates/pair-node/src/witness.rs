@@ -8,19 +8,70 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use weir_base::limits::mirror::WITNESS_PERIOD;
 use weir_mirror::ask::{self, LENGTH, Question, Reply};
 use weir_mirror::{FileWitness, Register, Swap, Witness};
 
 use super::config::WitnessAt;
 use super::own_register::{FOLDER, MET};
+use super::service::Heard;
 use super::{Pair, postgres};
 use weir_peer_link::identity::{in_words, is_stranger};
 use weir_peer_link::stream::secure;
 
 /// How long a witness may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asks what the rules want to know, and looks whether the witness is there.
+pub async fn run(pair: &Arc<Pair>, asked: mpsc::UnboundedReceiver<Option<Register>>) {
+    tokio::join!(ask_all(pair, asked), watch(pair));
+}
+
+/// Asks the witness from time to time what it has, so that a user learns in time that it is gone.
+/// The rules hear nothing of the reply.
+async fn watch(pair: &Arc<Pair>) {
+    let Some(at) = &pair.config.witness else {
+        return;
+    };
+    loop {
+        let reply = match timeout(PATIENCE, look(pair, at)).await {
+            Ok(reply) => reply.map_err(|e| in_words(&e)),
+            Err(_) => Err("it does not reply".to_owned()),
+        };
+        note(pair, reply);
+        tokio::time::sleep(Duration::from_secs(WITNESS_PERIOD)).await;
+    }
+}
+
+/// Notes whether the witness has replied.
+fn note(pair: &Pair, reply: std::result::Result<(), String>) {
+    let mut heard = pair.service.heard().lock();
+    match reply {
+        Ok(()) => {
+            *heard = Heard {
+                at: Some(pair.clock.monotonic()),
+                fault: None,
+            };
+        }
+        Err(why) => heard.fault = Some(why),
+    }
+}
+
+/// Reads the register; a witness that knows no such pair replies as well.
+async fn look(pair: &Arc<Pair>, at: &WitnessAt) -> Result<()> {
+    if postgres::is_database(&at.address) {
+        let id = pair.engine.aggregate().id().to_string();
+        let first = || bail!("cannot read the register: there is no such pair");
+        return postgres::ask(&at.address, &id, None, first).await.map(drop);
+    }
+    match put(pair, at, Question::Read).await? {
+        Reply::Refused => bail!("cannot read the register: refused"),
+        Reply::Is(_) | Reply::None => Ok(()),
+    }
+}
+
 /// Asks what is to be asked, one question after the other; of several that wait only the last.
-pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
+async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
     while let Some(mut to) = asked.recv().await {
         while let Ok(later) = asked.try_recv() {
             to = later;
@@ -45,7 +96,11 @@ pub async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option
         let reply = match &pair.config.witness {
             Some(at) => {
                 let shown = postgres::shown(&at.address);
-                match timeout(PATIENCE, remote(pair, at, to)).await {
+                let reply = timeout(PATIENCE, remote(pair, at, to)).await;
+                if let Ok(Ok(_)) = &reply {
+                    note(pair, Ok(()));
+                }
+                match reply {
                     Ok(Err(error)) if is_stranger(&error) => Err(format!(
                         "the witness at {shown} does not know this node: `weir witness … --node {}` there, if it is one of the pair",
                         pair.identity.fingerprint

@@ -24,8 +24,10 @@ use weir_base::{VolumeId, invariant};
 
 pub use weir_base::latency::{BUCKETS, FIRST_BUCKET};
 
-/// Operations that are counted separately, of all protocols.
-pub const OPERATIONS: usize = 160;
+/// Number of operations that are counted separately, of all protocols.
+pub const OPERATIONS: usize = 161;
+/// Calls that RPC refuses, whatever they are of: the last number.
+pub const REFUSED_CALL: u8 = OPERATIONS as u8 - 1;
 /// The first number of SMB's operations; those of NFS and its companions are below.
 pub const SMB: u8 = 128;
 /// The address under which those beyond are counted.

@@ -299,14 +299,7 @@ pub enum PairCommand {
         output: Output,
     },
     /// Have the partner serve, and be its standby; on the node that serves
-    Switch {
-        /// The data folder
-        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
-        data: PathBuf,
-        #[command(flatten)]
-        #[allow(missing_docs)]
-        output: Output,
-    },
+    Switch(PairSwitch),
     /// Have this node serve although it may not have all that clients were told
     Takeover {
         /// The data folder
@@ -401,6 +394,20 @@ pub struct PairNode {
     /// When the standby acknowledges a change: when it is on its device, or when it has received it; the same on both
     #[arg(long, value_enum, default_value_t)]
     pub mode: weir_pair_node::Mode,
+}
+
+/// `weir pair switch`
+#[derive(Debug, Clone, clap::Args)]
+pub struct PairSwitch {
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// Say whether the partner could, and change nothing
+    #[arg(long)]
+    pub validate_only: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// `weir pair create`

@@ -339,6 +339,16 @@ impl Finder {
         };
         let standing = pair.standing();
         let trouble = standing.fault.unwrap_or_default();
+        let lost = standing
+            .witness_lost
+            .filter(|_| !trouble.starts_with("the witness"));
+        if let Some(words) = lost {
+            let action =
+                "Start the witness, or mend the way to it; without it neither node can take over";
+            let severity = Severity::Warning;
+            let condition = Condition::new(Kind::PairWitnessLost, severity, "pair", words, action);
+            found.push(condition);
+        }
         if trouble.starts_with("the witness") {
             let action = "Start the witness, or mend the way to it";
             found.push(Condition::new(

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use weir_api::live::Live;
 use weir_base::Clock;
 use weir_control::{Control, Stamp};
 use weir_volume::Engine;
@@ -95,6 +97,24 @@ impl Server {
     }
 }
 
+/// Sets what live data says of the pair and the server, and how the pair is switched.
+pub fn begin(live: &Live, pair: Option<Arc<Pair>>, server: Server) {
+    let of_pair = pair.clone();
+    live.describe(
+        Box::new(move || self::pair(of_pair.as_deref())),
+        Box::new(move || server.describe()),
+    );
+    if let Some(pair) = pair {
+        live.switch_by(Box::new(move |only| {
+            let done = match only {
+                true => pair.may_hand_over(),
+                false => pair.hand_over(),
+            };
+            done.map_err(|why| format!("{why:#}"))
+        }));
+    }
+}
+
 /// Returns the number of connections of each protocol, by its port, as a metric.
 pub fn connections(connected: &Connected, ports: &[(&str, Option<u16>)]) -> String {
     let counts = connected.by_port();
@@ -123,6 +143,18 @@ pub fn certificates(files: &[(&str, Option<&Path>)]) -> String {
             let end = validity.not_after;
             out += &format!("weir_certificate_not_after_seconds{{use=\"{purpose}\"}} {end}\n");
         }
+    }
+    out
+}
+
+/// Returns the description of a pair's witness: its address, its last reply, its fault.
+fn witness((address, replied, trouble): (String, Option<Duration>, Option<String>)) -> Value {
+    let mut out = json!({"address": address});
+    if let Some(ago) = replied {
+        out["repliedSecondsAgo"] = json!(ago.as_secs_f64());
+    }
+    if let Some(trouble) = trouble {
+        out["trouble"] = json!(trouble);
     }
     out
 }
@@ -187,6 +219,11 @@ pub fn pair(pair: Option<&Pair>) -> Value {
                 shown.amplification.map(|sent| json!(sent)),
             ),
             ("trouble", shown.fault.map(|fault| json!(fault))),
+            (
+                "takeoverSeconds",
+                shown.takeover.map(|time| json!(time.as_secs_f64())),
+            ),
+            ("witness", shown.witness.map(witness)),
         ];
         for (name, value) in optional {
             if let Some(value) = value {

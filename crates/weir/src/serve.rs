@@ -204,11 +204,7 @@ pub fn run(args: &Serve) -> Result<()> {
         engine: storage.engine(),
         control: plane.control(),
     };
-    let of_pair = pair.clone();
-    live.describe(
-        Box::new(move || described::pair(of_pair.as_deref())),
-        Box::new(move || described.describe()),
-    );
+    described::begin(&live, pair.clone(), described);
     let replication = plane.replication().context("replication")?;
     let mut finder = Finder::new(conditions::Sources {
         live,

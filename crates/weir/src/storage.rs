@@ -677,7 +677,7 @@ impl Backend for Rpc {
         bytes: usize,
         cx: &mut Context<'_>,
     ) -> Begin<ReplyBuf> {
-        self.service.begin(conn, head, bytes, cx)
+        self.service.begin_counted(conn, head, bytes, cx)
     }
 
     fn reply_bound(&self, record: &[u8], reads: usize) -> usize {

@@ -23,13 +23,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use weir_base::limits::api::{LIVE_MINUTES, LIVE_READERS, LIVE_TERMS, MAX_LIMIT_CHANGES};
-use weir_control::{AuditEntry, Collection, Control, Stamp, Status, Surface};
+use weir_control::{AuditEntry, Collection, Control, Refusal, Stamp, Status, Surface};
 
 /// Rows that a reader gets who asks for none in particular.
 const DEFAULT_ROWS: &str = "pools,volumes:50,clients:20";
 
 /// Describes a part of the server that only the binary knows.
 pub type Describe = Box<dyn Fn() -> Value + Send + Sync>;
+
+/// Makes the partner of the pair serve, or only checks that it could, if its argument is true.
+pub type Switch = Box<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
 
 /// The data that the endpoints show.
 pub struct Live {
@@ -42,6 +45,7 @@ pub struct Live {
     readers: Arc<Semaphore>,
     pair: std::sync::OnceLock<Describe>,
     server: std::sync::OnceLock<Describe>,
+    switch: std::sync::OnceLock<Switch>,
 }
 
 impl Live {
@@ -54,6 +58,7 @@ impl Live {
             readers: Arc::new(Semaphore::new(LIVE_READERS)),
             pair: std::sync::OnceLock::new(),
             server: std::sync::OnceLock::new(),
+            switch: std::sync::OnceLock::new(),
         }
     }
 
@@ -61,6 +66,24 @@ impl Live {
     pub fn describe(&self, pair: Describe, server: Describe) {
         let _ = self.pair.set(pair);
         let _ = self.server.set(server);
+    }
+
+    /// Sets how the partner of the pair is made to serve. Only the first counts.
+    pub fn switch_by(&self, switch: Switch) {
+        let _ = self.switch.set(switch);
+    }
+
+    /// Makes the partner of the pair serve, or only checks that it could.
+    ///
+    /// # Errors
+    /// FAILED_PRECONDITION: the node is none of a pair, does not serve, or its partner could not.
+    pub(crate) fn switch(&self, only: bool) -> Result<(), Refusal> {
+        let refused =
+            |why: String| Refusal::new(Status::FailedPrecondition, "PAIR_CANNOT_SWITCH", why);
+        match self.switch.get() {
+            Some(switch) => switch(only).map_err(refused),
+            None => Err(refused("the server is not a node of a pair".to_owned())),
+        }
     }
 
     /// Returns the response of `GET /v1/conditions`.

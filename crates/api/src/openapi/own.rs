@@ -163,9 +163,20 @@ const OBJECTS: &[Object] = &[
             ("trouble?", Text),
             ("cost?", One("PairCost")),
             ("headline?", Text),
+            ("witness?", One("PairWitness")),
+            ("takeoverSeconds?", Number),
             ("details?", Many("PairDetail")),
         ],
     ),
+    (
+        "PairWitness",
+        &[
+            ("address", Text),
+            ("repliedSecondsAgo?", Number),
+            ("trouble?", Text),
+        ],
+    ),
+    ("SwitchedPair", &[("validateOnly?", Flag)]),
     ("ServerAddress", &[("protocol", Text), ("address", Text)]),
     (
         "ServerCertificate",
@@ -374,6 +385,10 @@ pub fn about(action: Action) -> Option<(&'static str, &'static str)> {
             "ConditionReport",
         ),
         Action::Pair => ("Describes the pair that the node is one of", "Pair"),
+        Action::SwitchPair => (
+            "Makes the partner of the pair serve, and this node its standby",
+            "SwitchedPair",
+        ),
         Action::Server => ("Describes the server", "Server"),
         Action::ListBenchmarks => (
             "Lists the runs of benchmarks in the server's folder, beside published figures",

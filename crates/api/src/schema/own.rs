@@ -20,6 +20,12 @@ pub static TOKEN: Message = Message {
     ],
 };
 
+/// A request to make the partner of the pair serve.
+pub static SWITCH_PAIR_REQUEST: Message = Message {
+    name: "weir.v1.SwitchPairRequest",
+    fields: &[],
+};
+
 /// A file of a snapshot that is to be copied into its volume.
 pub static RESTORE_FILE_REQUEST: Message = Message {
     name: "weir.v1.RestoreFileRequest",

@@ -1,5 +1,6 @@
 //! Tests of the whole control plane, on a simulated node.
 
+mod agreement;
 pub mod crash;
 mod domains;
 mod faults;

@@ -8,7 +8,7 @@ use weir_base::Rng;
 const STEPS: usize = 150;
 const MIB: f64 = 1_048_576.0;
 
-fn pick<'a>(rng: &SeededRng, of: &[&'a str]) -> &'a str {
+pub(super) fn pick<'a>(rng: &SeededRng, of: &[&'a str]) -> &'a str {
     of[rng.below(of.len() as u64) as usize]
 }
 
@@ -16,11 +16,11 @@ const POOLS: &[&str] = &["p0", "p1", "p2"];
 const VOLUMES: &[&str] = &["v0", "v1", "v2", "v3", "v4", "v5"];
 const LEVELS: &[&str] = &["STANDARD", "PREMIUM", "EXTREME", "FLEX", "UNLIMITED"];
 
-fn maybe<T>(rng: &SeededRng, one_in: u64, value: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn maybe<T>(rng: &SeededRng, one_in: u64, value: impl FnOnce() -> T) -> Option<T> {
     (rng.below(one_in) == 0).then(value)
 }
 
-fn random(rng: &SeededRng) -> Mutation {
+pub(super) fn random(rng: &SeededRng) -> Mutation {
     let gib = || [1, 100, 512, 1024, 2048, 10_240][rng.below(6) as usize];
     let mibps = || [0.5, 16.0, 64.0, 100.25, 640.0, 5000.0][rng.below(6) as usize];
     let volume = vol(pick(rng, VOLUMES));
@@ -178,7 +178,7 @@ fn same(a: &View, b: &View, context: &str) {
 }
 
 /// Checks that a preview shows the limits that the change has brought into force.
-fn foretold(preview: &View, after: &View, mutation: &Mutation, context: &str) {
+pub(super) fn foretold(preview: &View, after: &View, mutation: &Mutation, context: &str) {
     let (Some(Resource::Volume(then)), Some(Resource::Volume(now))) = (
         preview.resource(&mutation.target()),
         after.resource(&mutation.target()),

@@ -34,7 +34,7 @@ fn preconditions(unique: u128) -> Preconditions {
     }
 }
 
-fn replicate(verb: Verb) -> Mutation {
+pub(super) fn replicate(verb: Verb) -> Mutation {
     let preconditions = preconditions(7);
     Mutation::Replicate {
         verb,
@@ -42,7 +42,7 @@ fn replicate(verb: Verb) -> Mutation {
     }
 }
 
-fn create(from: &str, to: &str, unique: u128) -> Mutation {
+pub(super) fn create(from: &str, to: &str, unique: u128) -> Mutation {
     let verb = Verb::Create {
         source: path(from),
         destination: path(to),
@@ -60,7 +60,7 @@ fn create(from: &str, to: &str, unique: u128) -> Mutation {
     }
 }
 
-fn settings() -> Vec<Verb> {
+pub(super) fn settings() -> Vec<Verb> {
     vec![
         Verb::PolicyCreate {
             name: "mine".to_owned(),

@@ -27,6 +27,8 @@ pub(crate) struct Op<'a> {
     /// Set when nothing can be claimed before the host's record, with this LSN, is durable. What is in `out` is for the case
     /// that it never will be.
     pub(crate) unrecorded: Option<Lsn>,
+    /// Number of the status that the call failed with.
+    pub(crate) failed: Option<u32>,
     /// The volume of the file that it is about, once that is known.
     pub(crate) volume: Option<VolumeId>,
     /// The client may not use the file's volume, or has no handle of this server.
@@ -83,6 +85,7 @@ impl<'a> Op<'a> {
             out,
             unknown: None,
             unrecorded: None,
+            failed: None,
             volume: None,
             stranger: false,
         }
@@ -94,15 +97,18 @@ impl<'a> Op<'a> {
             Args::Null | Args::Notify => {}
             Args::Sync(verb, a) => {
                 let (stat, holder) = self.lock_call(*verb, a, true)?;
+                self.failed = stat.failed();
                 put_result(self.out, a.cookie, stat, holder.as_ref());
             }
             Args::Unmonitored(a) => {
                 let a = LockArgs { block: false, ..*a };
                 let (stat, _) = self.lock_call(Verb::Lock, &a, false)?;
+                self.failed = stat.failed();
                 put_result(self.out, a.cookie, stat, None);
             }
             Args::Async(verb, a) => {
                 let (stat, holder) = self.lock_call(*verb, a, true)?;
+                self.failed = stat.failed();
                 // To call every sender of a message would let any host have any other called. And a call that is run again
                 // later has no result yet.
                 if self.stranger || self.unknown.is_some() || self.unrecorded.is_some() {
@@ -130,10 +136,12 @@ impl<'a> Op<'a> {
             }
             Args::Share(a) => {
                 let stat = self.share(a)?;
+                self.failed = stat.failed();
                 put_share_result(self.out, a.cookie, stat);
             }
             Args::Unshare(a) => {
                 let stat = self.unshare(a);
+                self.failed = stat.failed();
                 put_share_result(self.out, a.cookie, stat);
             }
             Args::FreeAll(name) => {

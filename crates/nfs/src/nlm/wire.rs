@@ -24,6 +24,32 @@ pub enum Stat {
     Failed = 9,
 }
 
+impl Stat {
+    /// Returns the number to count a call by that ended like this; `None` if it did not fail.
+    pub fn failed(self) -> Option<u32> {
+        let succeeded = matches!(self, Stat::Granted | Stat::Blocked);
+        (!succeeded).then_some(self as u32)
+    }
+}
+
+/// Returns the name of a status by its number, as metrics call it: that of `nlm4_stats` without its
+/// prefix.
+pub fn status_name(number: u32) -> Option<&'static str> {
+    const NAMES: [&str; 10] = [
+        "GRANTED",
+        "DENIED",
+        "DENIED_NOLOCKS",
+        "BLOCKED",
+        "DENIED_GRACE_PERIOD",
+        "DEADLCK",
+        "ROFS",
+        "STALE_FH",
+        "FBIG",
+        "FAILED",
+    ];
+    NAMES.get(usize::try_from(number).ok()?).copied()
+}
+
 /// `nlm4_lock`: a range of a file and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alock<'a> {

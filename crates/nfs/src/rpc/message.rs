@@ -98,6 +98,50 @@ pub enum Refusal {
     Auth(AuthStat),
 }
 
+/// First number of refusals that are no `accept_stat`, see [`Refusal::number_in`].
+const MISMATCH: u32 = 100;
+/// Number of `AUTH_OK`, which is none; the others follow by their `auth_stat`.
+const AUTH: u32 = 200;
+
+impl Refusal {
+    /// Returns the number under which a reply, without its record mark, is counted as a refusal;
+    /// `None` if the call was accepted and carried out. A reply with a verifier is not looked into.
+    pub(crate) fn number_in(reply: &[u8]) -> Option<u32> {
+        let word = |at: usize| {
+            let bytes = reply.get(4 * at..)?.first_chunk()?;
+            Some(u32::from_be_bytes(*bytes))
+        };
+        // The transaction, REPLY, `reply_stat`, and the verifier's flavour and length.
+        match (word(2)?, word(3)?, word(4)?) {
+            (0, _, 0) => word(5).filter(|accept_stat| *accept_stat != 0),
+            (0, ..) => None,
+            (_, 0, _) => Some(MISMATCH),
+            (.., auth_stat) => Some(AUTH.saturating_add(auth_stat)),
+        }
+    }
+
+    /// Returns the name of a refusal by its number, as metrics call it (RFC 5531 §9).
+    pub fn name(number: u32) -> Option<&'static str> {
+        const TOO_WEAK: u32 = AUTH + AuthStat::TooWeak as u32;
+        const BAD_CRED: u32 = AUTH + AuthStat::BadCred as u32;
+        const GSS_CRED: u32 = AUTH + AuthStat::GssCred as u32;
+        const GSS_CTX: u32 = AUTH + AuthStat::GssCtx as u32;
+        Some(match number {
+            1 => "PROG_UNAVAIL",
+            2 => "PROG_MISMATCH",
+            3 => "PROC_UNAVAIL",
+            4 => "GARBAGE_ARGS",
+            5 => "SYSTEM_ERR",
+            MISMATCH => "RPC_MISMATCH",
+            BAD_CRED => "AUTH_BADCRED",
+            TOO_WEAK => "AUTH_TOOWEAK",
+            GSS_CRED => "RPCSEC_GSS_CREDPROBLEM",
+            GSS_CTX => "RPCSEC_GSS_CTXPROBLEM",
+            _ => return None,
+        })
+    }
+}
+
 /// A credential, as far as the server distinguishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {

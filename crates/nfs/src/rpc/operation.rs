@@ -1,6 +1,7 @@
 //! One numbering of all protocols' operations, by which they are counted.
 
-use crate::rpc::message::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM};
+use crate::rpc::message::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, Refusal};
+use weir_vfs::stats::REFUSED_CALL;
 
 /// Declares the statuses of a protocol, by number and with their names in its documents.
 macro_rules! statuses {
@@ -203,6 +204,9 @@ pub(crate) fn number(program: u32, procedure: u32) -> Option<u8> {
 
 /// The protocol and the name of an operation by its number, as metrics call them.
 pub fn name(number: u8) -> Option<(&'static str, &'static str)> {
+    if number == REFUSED_CALL {
+        return Some(("rpc", "CALL"));
+    }
     let mut at = usize::from(number);
     for (_, protocol, names) in PROTOCOLS {
         match names.get(at) {
@@ -213,9 +217,15 @@ pub fn name(number: u8) -> Option<(&'static str, &'static str)> {
     None
 }
 
+/// Returns the name of a refusal of RPC's by the number that it is counted by.
+pub fn refusal_name(number: u32) -> Option<&'static str> {
+    Refusal::name(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::message::{AuthStat, put_accepted, put_refusal};
 
     #[test]
     fn every_operation_has_a_number_of_its_own_and_its_name() {
@@ -236,5 +246,21 @@ mod tests {
         assert_eq!(name(nfs4(3).unwrap()), Some(("nfsv4", "ACCESS")));
         assert_eq!(name(nfs4(75).unwrap()), Some(("nfsv4", "REMOVEXATTR")));
         assert_eq!((nfs4(76), name(128)), (None, None));
+        assert_eq!(name(REFUSED_CALL), Some(("rpc", "CALL")));
+        for (refusal, name) in [
+            (Refusal::ProgMismatch { low: 3, high: 4 }, "PROG_MISMATCH"),
+            (Refusal::RpcMismatch, "RPC_MISMATCH"),
+            (Refusal::Auth(AuthStat::TooWeak), "AUTH_TOOWEAK"),
+        ] {
+            let mut reply = Vec::new();
+            put_refusal(&mut reply, 7, refusal);
+            let number = Refusal::number_in(&reply).unwrap();
+            assert_eq!(refusal_name(number), Some(name));
+        }
+        assert_eq!((refusal_name(0), refusal_name(201 + 20)), (None, None));
+        let mut accepted = Vec::new();
+        put_accepted(&mut accepted, 7);
+        assert_eq!(Refusal::number_in(&accepted), None);
+        assert_eq!(Refusal::number_in(&accepted[..20]), None);
     }
 }

@@ -3,6 +3,8 @@
 use crate::rpc;
 use crate::rpc::message::Refusal;
 use crate::rpc::reply::ReplyBuf;
+use weir_vfs::Vfs;
+use weir_vfs::stats::REFUSED_CALL;
 
 /// The outcome of one RPC message. A request that is parked has no interim reply.
 pub type Outcome = weir_conn::Outcome<ReplyBuf>;
@@ -30,6 +32,21 @@ pub(crate) fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
     let mut head = ReplyBuf::start(64);
     rpc::put_refusal(&mut head, xid, why);
     ReplyBuf::whole(head, None)
+}
+
+/// Counts a reply by which RPC refuses a call that came by the connection `conn`.
+pub(crate) fn count_refusal(vfs: &Vfs, conn: u64, reply: &ReplyBuf) {
+    if let Some(number) = reply.refusal() {
+        vfs.count_failure(conn, Some(REFUSED_CALL), number);
+    }
+}
+
+/// Counts an outcome by which RPC refuses a call, and returns it.
+pub(crate) fn counted(vfs: &Vfs, conn: u64, outcome: Outcome) -> Outcome {
+    if let Outcome::Reply(reply, _) = &outcome {
+        count_refusal(vfs, conn, reply);
+    }
+    outcome
 }
 
 /// Returns the outcome of a call that RPC refuses.

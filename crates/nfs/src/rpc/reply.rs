@@ -4,7 +4,7 @@
 
 use crate::rpc;
 use crate::rpc::failure::{Cut, Failure, Fallback};
-use crate::rpc::message::ACCEPTED_BYTES;
+use crate::rpc::message::{ACCEPTED_BYTES, Refusal};
 use crate::rpc::xdr::padding;
 use std::io::IoSlice;
 use weir_base::BLOCK_SIZE;
@@ -148,6 +148,11 @@ impl ReplyBuf {
         self.head
             .get(MARK_BYTES + ACCEPTED_BYTES..)
             .unwrap_or_default()
+    }
+
+    /// Returns the number of the refusal, if RPC refuses the call.
+    pub(crate) fn refusal(&self) -> Option<u32> {
+        Refusal::number_in(self.head.get(MARK_BYTES..)?)
     }
 
     /// Says what the reply counts as.

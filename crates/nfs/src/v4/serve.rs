@@ -10,7 +10,7 @@ use super::types::SessionId;
 use crate::rpc;
 use crate::rpc::message::{Call, Message, Refusal};
 use crate::rpc::operation;
-use crate::rpc::outcome::{HELD_OVERHEAD, Outcome, refusal, refuse};
+use crate::rpc::outcome::{HELD_OVERHEAD, Outcome, counted, refusal, refuse};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::{Put, Reader};
 use std::convert::Infallible;
@@ -338,7 +338,10 @@ impl Request for Waiting {
                 Ok(outcome)
             }
             Ok(Ran::Replay(reply, lsn)) => Ok(Outcome::Reply(reply, lsn)),
-            Err(why) => Ok(refuse(call.xid, why)),
+            Err(why) => {
+                let outcome = refuse(call.xid, why);
+                Ok(counted(&self.service.vfs, self.conn.id, outcome))
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Commands as they are counted: behind the operations of NFS, in the numbers that [`weir_vfs::stats`] leaves them.
 
-use weir_vfs::stats::{OPERATIONS, SMB};
+use weir_vfs::stats::{REFUSED_CALL, SMB};
 
 /// By number (MS-SMB2 §2.2.1.2).
 const COMMANDS: [&str; 19] = [
@@ -25,7 +25,7 @@ const COMMANDS: [&str; 19] = [
     "OPLOCK_BREAK",
 ];
 
-const _: () = assert!(SMB as usize + COMMANDS.len() <= OPERATIONS);
+const _: () = assert!(SMB as usize + COMMANDS.len() <= REFUSED_CALL as usize);
 
 /// The number that a command is counted by; `None` for what is no command.
 pub(crate) fn number(command: u16) -> Option<u8> {

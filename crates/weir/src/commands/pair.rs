@@ -18,7 +18,7 @@ use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 
 use crate::cli::{
-    PairCommand, PairCreate, PairDecider, PairFolder, PairJoin, PairNode, WitnessArgs,
+    PairCommand, PairCreate, PairDecider, PairFolder, PairJoin, PairNode, PairSwitch, WitnessArgs,
 };
 use crate::commands::check;
 use crate::progress::Task;
@@ -69,10 +69,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             let shown: Value = serde_json::from_str(&shown).context("reading the reply")?;
             output.print(&shown, "")
         }
-        PairCommand::Switch { data, output } => {
-            configured(data)?;
-            output.ask(data, "pair switch")
-        }
+        PairCommand::Switch(args) => switch(args),
         PairCommand::Takeover {
             data,
             force,
@@ -134,6 +131,16 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             )
         }
     }
+}
+
+/// Makes the partner serve, or asks whether it could.
+fn switch(args: &PairSwitch) -> Result<()> {
+    configured(&args.data)?;
+    let request = match args.validate_only {
+        true => "pair switch --validate-only",
+        false => "pair switch",
+    };
+    args.output.ask(&args.data, request)
 }
 
 /// Makes a folder side a of a new pair.
