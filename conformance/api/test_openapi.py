@@ -106,6 +106,9 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(status, 200)
         self.assertIn("<!doctype html>", report.lower())
         checked.add(("/v1/benchmarks/{benchmark}:report", "get"))
+        # Only a node of a pair switches; the console's tests have one.
+        self.assertEqual(self.server.ask("POST", "/v1/pair:switch", {})[0], 400)
+        checked.add(("/v1/pair:switch", "post"))
         # Those of instances are the same actions.
         rest = {(template, method) for template, methods in self.document["paths"].items() for method in methods
                 if "/instances/" not in template}

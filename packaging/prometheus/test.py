@@ -40,6 +40,17 @@ class Written(unittest.TestCase):
                     self.assertEqual(made.read(), kept.read(), f"{name} is out of date: dashboards.py")
 
 
+    def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(self):
+        with open(os.path.join(HERE, "weir.rules.yml")) as file:
+            alerts = re.findall(r"- alert: (\w+)", file.read())
+        with open(os.path.join(HERE, "weir.test.yml")) as file:
+            cases = re.findall(r"alertname: (\w+), eval_time: \w+(, exp_alerts)?", file.read())
+        self.assertGreater(len(alerts), 20)
+        self.assertEqual(len(alerts), len(set(alerts)))
+        for alert in alerts:
+            self.assertEqual({bool(fires) for name, fires in cases if name == alert}, {True, False}, alert)
+
+
 @unittest.skipUnless(PROMTOOL, "there is no promtool")
 class Rules(unittest.TestCase):
     def test_each_alert_fires_and_clears(self):
@@ -99,9 +110,12 @@ class Scraped(unittest.TestCase):
         missing = [(panel, query) for which, panel, query in QUERIES if which == "all"]
         # Commits wait for the log, and say of which volume.
         missing.append(("waits", 'sum(weir_operation_wait_seconds_total{wait="log",volume=~".*/mq"}) > 0'))
+        turn = 0
         while missing and time.monotonic() < deadline:
             time.sleep(2)
-            # An operation that fails.
+            # Changes, which the log has to have, and an operation that fails.
+            turn += 1
+            self.nfs.mkdir(b"folder %d" % turn)
             with self.assertRaises(OSError):
                 self.nfs.lookup(b"missing")
             try:

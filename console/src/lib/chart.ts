@@ -29,6 +29,16 @@ function limits(past: History, marks: LimitChange[], now: number): Values {
   return out;
 }
 
+/** Least number of points of a chart. */
+const POINTS = 120;
+
+/** Returns data without the time before the server began to look, as far as there is enough behind it. */
+function known(data: Data): Data {
+  const first = data[1]?.findIndex((v) => v !== null) ?? -1;
+  const from = Math.min(first < 0 ? 0 : first, Math.max(0, data[0].length - POINTS));
+  return data.map((values) => values.slice(from)) as Data;
+}
+
 /** Returns times, use, limit and what waits above it, in MiB/s and MiB. `now` is the limit in force, in bytes a second. */
 export function throughputData(past: History, marks: LimitChange[], now: number): Data {
   const f = past.figures;
@@ -40,7 +50,7 @@ export function throughputData(past: History, marks: LimitChange[], now: number)
     return u === null || !bytes ? null : Math.max(u, limit[i] ?? 0) + bytes / MIB;
   });
   const base = use.map((u, i) => (waiting[i] === null || u === null ? null : Math.max(u, limit[i] ?? 0)));
-  return [times(past, read.length), use, limit, base, waiting];
+  return known([times(past, read.length), use, limit, base, waiting]);
 }
 
 /** Returns times, p50 and p99 in seconds, each twice: a line has a rim of the card's colour below it. */
@@ -48,7 +58,10 @@ export function latencyData(past: History): Data {
   const some = (values: Values = []) => values.map((v) => v || null);
   const p50 = some(past.figures.p50Seconds);
   const p99 = some(past.figures.p99Seconds);
-  return [times(past, p50.length), p50, p99, p50, p99];
+  // The same seconds as those of the throughput above it.
+  const shown = known([times(past, p50.length), past.figures.readBytesPerSecond ?? []])[0].length;
+  const last = (values: Values) => values.slice(-shown);
+  return [times(past, p50.length).slice(-shown), last(p50), last(p99), last(p50), last(p99)];
 }
 
 /** Shares of operations from which on a cell has the next of five colours. */
