@@ -107,9 +107,11 @@ class Scraped(unittest.TestCase):
 
     def test_every_panel_has_data(self):
         deadline = time.monotonic() + 80
+        named = 'weir_volume_info{name="mq",project="p1",pool_name="pool",protocols="NFSV3"}'
         missing = [(panel, query) for which, panel, query in QUERIES if which == "all"]
         # Commits wait for the log, and say of which volume.
         missing.append(("waits", 'sum(weir_operation_wait_seconds_total{wait="log",volume=~".*/mq"}) > 0'))
+        missing += [("names", named), ("names", 'weir_pool_info{name="pool",service_level="PREMIUM",qos_type="MANUAL"}')]
         turn = 0
         while missing and time.monotonic() < deadline:
             time.sleep(2)

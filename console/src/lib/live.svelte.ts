@@ -46,7 +46,7 @@ export class Row {
     );
   }
 
-  /** The limit that held requests back, as LEVEL/LIMIT; empty: none did for a tenth of the second. */
+  /** The limit that held requests back, as LEVEL/LIMIT; empty: none did for half of the second. */
   get boundBy(): string {
     if (this.get('boundSeconds') < HELD_SECONDS) return '';
     return this.live.limits[this.get('boundBy')] ?? '';
@@ -62,8 +62,8 @@ export interface Trace {
 
 const LENGTH = 600;
 const STALE_AFTER_SECONDS = 3;
-/** Part of a second from which on a limit counts as holding; less is a burst that meets its edge. */
-const HELD_SECONDS = 0.1;
+/** Part of a second from which on a limit counts as holding; less are bursts that meet its edge. */
+const HELD_SECONDS = 0.5;
 
 class Live {
   columns: Column[] = [];
