@@ -134,6 +134,41 @@ class OnCeph(unittest.TestCase):
         self.assertEqual(server.stop(), 0, server.output())
         self.check(server)
 
+    def ratios(self, near, backfill, full):
+        for name, ratio in (("nearfull", near), ("backfillfull", backfill), ("full", full)):
+            self.ceph.run("ceph", "osd", f"set-{name}-ratio", str(ratio))
+
+    def is_full(self):
+        return "POOL_FULL" in self.ceph.run("ceph", "health", "detail").stdout
+
+    def test_a_pool_that_others_have_filled_is_an_error_and_no_hang(self):
+        server = self.server("filled").started()
+        path, want = self.file(4 << 20)
+        self.assertEqual(server.put(path, "kept0").returncode, 0)
+        self.addCleanup(self.ratios, 0.85, 0.9, 0.95)
+        # The disk is as full as this from the start.
+        self.ratios(0.01, 0.015, 0.02)
+        self.ceph.until("the pool is full", self.is_full)
+        kept, refused = ["kept0"], None
+        for number in range(1, 100):
+            done = server.put(path, f"kept{number}")
+            if done.returncode:
+                refused = done.stdout + done.stderr
+                break
+            kept.append(f"kept{number}")
+        self.assertIsNotNone(refused, "0.4 GiB went into a full pool")
+        self.ceph.until("the log says so", lambda: "the pool of rados:weir/filled is full" in server.output())
+        self.assertEqual(hashlib.sha256(server.cat("kept0")).hexdigest(), want)
+        self.ratios(0.85, 0.9, 0.95)
+        self.ceph.until("the pool has space", lambda: not self.is_full())
+        server.stop()
+        again = self.server("filled").started()
+        for name in kept:
+            self.assertEqual(hashlib.sha256(again.cat(name)).hexdigest(), want, name)
+        self.assertEqual(again.put(path, "after").returncode, 0)
+        self.assertEqual(again.stop(), 0, again.output())
+        self.check(again)
+
     def test_without_the_library(self):
         # In place of a missing one, which may be installed on this machine.
         with open(os.path.join(self.folder, "librados.so.2"), "wb"):

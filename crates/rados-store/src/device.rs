@@ -1,7 +1,8 @@
 //! Devices whose blocks are in objects.
 //!
 //! An operation is cut at the borders of objects, and complete when all of its pieces are. A
-//! completed write is durable, so a flush has nothing to do.
+//! completed write is durable. Only a new length is not durable at once, so that growing never
+//! blocks: a flush waits for it, and each superblock or record that counts on it follows a flush.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use weir_base::limits::rados::{LONGEST_WRITE, OBJECT_BLOCKS, WRITES_IN_FLIGHT};
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_rados::{Objects, Step};
 use weir_store::device::{Completer, Hints};
-use weir_store::{Device, Discards, Frame, FrameMut, Io, IoError, IoKind};
+use weir_store::{Device, Discards, Frame, FrameMut, Io, IoError, IoKind, Meter};
 
 use crate::layout::{Kind, pieces};
 use crate::session::Session;
@@ -24,7 +25,45 @@ pub struct ObjectDevice {
     session: Arc<Session>,
     length: AtomicU64,
     max: u64,
-    growing: Mutex<()>,
+    /// Held while the device grows.
+    growth: Arc<Mutex<Growth>>,
+    meter: Arc<Meter>,
+}
+
+/// Lengths that are being recorded.
+#[derive(Default)]
+struct Growth {
+    pending: usize,
+    failed: bool,
+    /// Flushes that wait for all of them.
+    waiting: Vec<Completer<()>>,
+}
+
+impl Growth {
+    fn end(&mut self, session: &Session, recorded: io::Result<()>) {
+        // Saturates: each ends once.
+        self.pending = self.pending.saturating_sub(1);
+        if let Err(error) = recorded {
+            let error = session.judge(error, true);
+            tracing::error!("cannot record the length of the device: {error}");
+            self.failed = true;
+        }
+        if self.pending == 0 {
+            let failed = self.failed;
+            self.waiting.drain(..).for_each(|waiting| {
+                waiting.complete(match failed {
+                    true => Err(unrecorded()),
+                    false => Ok(()),
+                });
+            });
+        }
+    }
+}
+
+/// Error of flushes after a length could not be recorded.
+fn unrecorded() -> IoError {
+    let why = "the length of the device is not recorded";
+    IoError::new(IoKind::Flush, BlockAddr(0), 0, io::Error::other(why))
 }
 
 /// An operation whose pieces are in flight.
@@ -33,6 +72,9 @@ struct Operation<T> {
     addr: BlockAddr,
     count: u64,
     session: Arc<Session>,
+    meter: Arc<Meter>,
+    /// Time of the submission in nanoseconds, if it is measured.
+    begun: Option<u64>,
     state: Mutex<State<T>>,
 }
 
@@ -64,6 +106,9 @@ impl<T: Default> Operation<T> {
         let result = std::mem::take(&mut state.result);
         let (failed, done) = (state.failed.take(), state.done.take());
         drop(state);
+        if let Some(begun) = self.begun {
+            self.meter.count(self.kind, begun);
+        }
         if let Some(done) = done {
             done.complete(match failed {
                 None => Ok(result),
@@ -87,7 +132,8 @@ impl ObjectDevice {
             session,
             length: AtomicU64::new(length),
             max,
-            growing: Mutex::new(()),
+            growth: Arc::default(),
+            meter: Arc::default(),
         }
     }
 
@@ -113,6 +159,8 @@ impl ObjectDevice {
             addr,
             count,
             session: Arc::clone(&self.session),
+            meter: Arc::clone(&self.meter),
+            begun: self.meter.now(),
             state: Mutex::new(State {
                 left: pieces,
                 failed: None,
@@ -209,10 +257,20 @@ impl Device for ObjectDevice {
     }
 
     fn flush(&self) -> Io<()> {
-        // What is complete is durable. A server that lost the aggregate must not go on.
-        let check = self.session.check();
-        let failed = |error| IoError::new(IoKind::Flush, BlockAddr(0), 0, error);
-        Io::ready(check.map_err(failed))
+        // A server that lost the aggregate must not go on.
+        if let Err(error) = self.session.check() {
+            return Io::ready(Err(IoError::new(IoKind::Flush, BlockAddr(0), 0, error)));
+        }
+        let mut growth = self.growth.lock();
+        if growth.failed {
+            return Io::ready(Err(unrecorded()));
+        }
+        if growth.pending == 0 {
+            return Io::ready(Ok(()));
+        }
+        let (done, io) = Io::pair();
+        growth.waiting.push(done);
+        io
     }
 
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
@@ -255,7 +313,7 @@ impl Device for ObjectDevice {
     }
 
     fn grow(&self, blocks: u64) -> io::Result<u64> {
-        let _one = self.growing.lock();
+        let mut growth = self.growth.lock();
         let length = self.length();
         if blocks <= length {
             return Ok(length);
@@ -263,8 +321,13 @@ impl Device for ObjectDevice {
         if blocks > self.max {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.session.set_length(length, blocks)?;
+        self.session.check_room(blocks - length)?;
+        growth.pending += 1;
         self.length.store(blocks, Ordering::Release);
+        drop(growth);
+        let (growth, session) = (Arc::clone(&self.growth), Arc::clone(&self.session));
+        let done = Box::new(move |recorded| growth.lock().end(&session, recorded));
+        self.session.record_length(blocks, done);
         Ok(blocks)
     }
 
@@ -283,5 +346,9 @@ impl Device for ObjectDevice {
 
     fn max_length(&self) -> u64 {
         self.max
+    }
+
+    fn meter(&self) -> Option<&Meter> {
+        Some(&self.meter)
     }
 }

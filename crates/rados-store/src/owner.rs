@@ -54,6 +54,14 @@ pub(crate) fn refuse(name: &str, why: impl std::fmt::Display) -> StoreError {
     StoreError::Format(format!("{name}: {why}").into())
 }
 
+/// Refusal of one of two servers that take an aggregate over at once.
+const AT_ONCE: &str = "another server takes the aggregate over at this moment";
+
+/// Returns the name under which an owner holds the lock.
+fn cookie(epoch: Epoch) -> String {
+    format!("epoch-{}", epoch.0)
+}
+
 /// Previous owner of an aggregate.
 struct Previous {
     holders: Vec<Holder>,
@@ -75,32 +83,19 @@ impl Owner {
         let before = record.epoch.unwrap_or_default();
         let epoch = before.next();
         let epoch = epoch.ok_or_else(|| refuse(name, "no epoch is left"))?;
-        let cookie = format!("epoch-{}", epoch.0);
+        let cookie = cookie(epoch);
         let previous = claim.previous(record, &cookie)?;
         claim.take_epoch(record.epoch, epoch)?;
         let settled = match previous.may_answer {
             true => claim.clock.monotonic() + LEASE_WAIT,
             false => Duration::ZERO,
         };
-        for holder in &previous.holders {
-            let broken = objects.break_lock(OWNER, LOCK, holder);
-            broken.map_err(|e| failed("break the lock of the previous owner", e))?;
-        }
-        if !previous.holders.is_empty() {
-            claim.lock(&cookie)?.map_err(|_| {
-                refuse(
-                    name,
-                    "another server takes the aggregate over at this moment",
-                )
-            })?;
-        }
-        let addresses: Vec<String> = previous.holders.into_iter().map(|h| h.address).collect();
+        let addresses: Vec<String> = previous.holders.iter().map(|h| h.address.clone()).collect();
         let theirs = Arc::clone(objects);
         // A commit of the monitors, for which the seal need not wait.
         let fencing = std::thread::spawn(move || {
-            addresses
-                .iter()
-                .try_for_each(|address| theirs.fence(address))
+            let mut addresses = addresses.iter();
+            addresses.try_for_each(|address| theirs.fence(address))
         });
         let sealed = claim.seal(epoch);
         let fenced = fencing
@@ -108,11 +103,18 @@ impl Owner {
             .map_err(|_| refuse(name, "the fencing thread panicked"))?;
         sealed.map_err(|e| failed("set the epoch", e))?;
         fenced.map_err(|e| {
-            failed(
-                "shut the previous owner out (the Ceph user needs the right to `osd blocklist`)",
-                e,
-            )
+            let what =
+                "shut the previous owner out (the Ceph user needs the right to `osd blocklist`)";
+            failed(what, e)
         })?;
+        // Only now: if this fails before, the next one finds the lock, and fences its holder.
+        for holder in &previous.holders {
+            let broken = objects.break_lock(OWNER, LOCK, holder);
+            broken.map_err(|e| failed("break the lock of the previous owner", e))?;
+        }
+        if !previous.holders.is_empty() {
+            claim.lock(&cookie)?.map_err(|_| refuse(name, AT_ONCE))?;
+        }
         let session = Arc::new(Session::new(name, Arc::clone(objects), epoch));
         let space = objects.space();
         match space {
@@ -173,7 +175,13 @@ impl Drop for Owner {
         }
         if !self.session.is_lost() {
             // Everything is complete: the next owner need not wait, nor shut this client out.
-            let freed = self.session.objects().unlock(OWNER, LOCK, &self.cookie);
+            let ended = Step::Set {
+                attribute: HOLDER,
+                value: Vec::new(),
+            };
+            let freed = self.session.operate(OWNER, vec![ended]);
+            let objects = self.session.objects();
+            let freed = freed.and_then(|()| objects.unlock(OWNER, LOCK, &self.cookie));
             if let Err(error) = freed {
                 tracing::warn!("cannot release the lock of the aggregate: {error}");
             }
@@ -242,17 +250,21 @@ impl Claim<'_> {
     }
 
     /// Takes the lock, or finds its holders, who have not touched the aggregate for a while.
-    fn previous(&self, record: &Record, cookie: &str) -> Result<Previous, StoreError> {
-        if self.lock(cookie)?.is_ok() {
+    fn previous(&self, record: &Record, ours: &str) -> Result<Previous, StoreError> {
+        if self.lock(ours)?.is_ok() {
+            // An owner that ends removes its description first. With one, a server that took over
+            // died between breaking the previous owner's lock and taking its own.
             return Ok(Previous {
                 holders: Vec::new(),
-                may_answer: false,
+                may_answer: !record.holder.is_empty(),
             });
         }
         let holders = self.objects.holders(OWNER, LOCK);
         let holders = holders.map_err(|e| self.failed("find the owner", e))?;
         let process = Process::parse(&record.holder);
-        let ended = process.has_ended();
+        // One that failed to take over may have replaced the description of the lock's holder.
+        let described = record.epoch.map(cookie).unwrap_or_default();
+        let ended = holders.iter().all(|h| h.cookie == described) && process.has_ended();
         if !ended {
             self.wait_for_silence(&process)?;
         }
@@ -296,8 +308,7 @@ impl Claim<'_> {
         ];
         match self.objects.operate_wait(OWNER, steps) {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {
-                let why = "another server takes the aggregate over at this moment";
-                Err(refuse(self.name, why))
+                Err(refuse(self.name, AT_ONCE))
             }
             other => other.map_err(|e| self.failed("become the owner", e)),
         }

@@ -15,7 +15,7 @@ pub const LOCK: &str = "weir";
 pub const EPOCH: &str = "epoch";
 /// The aggregate's [`Identity`]; missing while it is being created.
 pub const IDENTITY: &str = "identity";
-/// The owner's [`Process`](crate::Process).
+/// The owner's [`Process`](crate::Process); empty after its end.
 pub const HOLDER: &str = "holder";
 /// Counts the owner's touches.
 pub const TOUCH: &str = "touch";

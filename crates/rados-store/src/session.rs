@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::rados::{FILE_BYTES, FLOOR_MIN, FLOOR_SHARE};
-use weir_rados::{Comparison, Objects, PoolSpace, Step};
+use weir_rados::{Comparison, Done, Objects, PoolSpace, Step};
 
 use crate::record::{EPOCH, Epoch, LENGTH, OWNER};
 
@@ -181,16 +181,23 @@ impl Session {
         (free != UNKNOWN).then_some(free)
     }
 
-    /// Makes the device `blocks` long, if the pool can take what is added to `from`.
-    pub(crate) fn set_length(&self, from: u64, blocks: u64) -> io::Result<()> {
-        if self.free().is_some_and(|free| free < blocks - from) {
-            return Err(self.full());
+    /// Refuses `blocks` more blocks if the pool cannot take them.
+    pub(crate) fn check_room(&self, blocks: u64) -> io::Result<()> {
+        self.check()?;
+        match self.free() {
+            Some(free) if free < blocks => Err(self.full()),
+            _ => Ok(()),
         }
+    }
+
+    /// Records the length of the device. Does not block.
+    pub(crate) fn record_length(&self, blocks: u64, done: Done<()>) {
         let length = Step::Set {
             attribute: LENGTH,
             value: blocks.to_string().into_bytes(),
         };
-        self.operate(OWNER, vec![length])
+        self.objects
+            .operate(OWNER, vec![self.guard(), length], done);
     }
 
     /// Reads a file that is kept with the aggregate; `None` if there is none of this name.

@@ -56,6 +56,8 @@ struct State {
     held: VecDeque<Held>,
     /// Bytes that the pool takes; none is no bound.
     capacity: Option<u64>,
+    /// Calls that clients make before they die.
+    lives: HashMap<u64, u64>,
     /// Fencing is refused.
     may_not_fence: bool,
     operations: u64,
@@ -80,6 +82,7 @@ fn error(code: i32) -> io::Error {
 }
 
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
@@ -96,9 +99,22 @@ fn address_of(client: u64) -> String {
 }
 
 impl State {
+    /// Counts a call of a client, and refuses it if the client is dead.
+    fn live(&mut self, client: u64) -> io::Result<()> {
+        match self.lives.get_mut(&client) {
+            Some(0) => Err(error(EIO)),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Tells the object's OSD of the client's map, and refuses the client if the OSD knows that it
     /// is fenced.
     fn admit(&mut self, client: u64, object: &str) -> io::Result<()> {
+        self.live(client)?;
         let map = self.clients.get(&client).copied().unwrap_or(0);
         let osd = &mut self.osds[osd_of(object)];
         *osd = (*osd).max(map);
@@ -222,6 +238,11 @@ impl Cluster {
     /// Bounds the bytes that the pool takes.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
+    }
+
+    /// Makes a client die after so many more calls.
+    pub fn kill_after(&self, client: &Client, calls: u64) {
+        self.state.lock().lives.insert(client.number, calls);
     }
 
     /// Makes the monitors refuse fencing, as for a user without that right.
@@ -368,6 +389,7 @@ impl Objects for Client {
 
     fn fence(&self, address: &str) -> io::Result<()> {
         let mut state = self.cluster.state.lock();
+        state.live(self.number)?;
         if state.may_not_fence {
             return Err(error(EACCES));
         }

@@ -223,6 +223,43 @@ fn one_of_two_that_take_over_at_once_wins() {
 }
 
 #[test]
+fn a_takeover_that_dies_anywhere_leaves_no_owner_unfenced() {
+    let mut completed = 0;
+    for calls in 0..60 {
+        let cluster = Cluster::new();
+        let pool = FramePool::new(64).unwrap();
+        let first = Machine::new(&cluster, 1);
+        let old = first.take(&|| {}).unwrap();
+        let device = old.device();
+        cluster.hold(&first.client, true);
+        let log = old.log_device().write(BlockAddr(2), block(&pool, 2));
+        let under_way: Vec<_> = (3..9)
+            .map(|n| device.write(BlockAddr(n * 1024), block(&pool, 2)))
+            .collect();
+        // It dies at any call, or after it has taken the aggregate.
+        let second = Machine::new(&cluster, 2);
+        cluster.kill_after(&second.client, calls);
+        let half = second.take(&|| {});
+        completed += u32::from(half.is_ok());
+        let third = Machine::new(&cluster, 3);
+        let new = third.take(&|| {}).unwrap();
+        let new_device = new.device();
+        for n in 3..9 {
+            let written = new_device.write(BlockAddr(n * 1024), block(&pool, 3));
+            written.wait().unwrap();
+        }
+        cluster.release(&Choices::new(calls));
+        cluster.hold(&first.client, false);
+        assert!(log.wait().is_err(), "{calls} calls");
+        for (n, write) in (3..9).zip(under_way) {
+            assert_eq!(code(write.wait()), Some(108), "{calls} calls");
+            assert_eq!(first_byte(&*new_device, &pool, n * 1024), 3);
+        }
+    }
+    assert!(completed > 5, "{completed}");
+}
+
+#[test]
 fn a_pool_that_is_nearly_full_refuses_growth_and_a_full_one_refuses_writes() {
     const MIB: u64 = 1 << 20;
     let cluster = Cluster::new();

@@ -119,7 +119,7 @@ pub trait Device: Send + Sync {
     fn length(&self) -> u64;
 
     /// Provisions blocks until at least `blocks` can be used, and returns the new length in blocks.
-    /// Does nothing if the device is that long already. Durable on return.
+    /// Does nothing if the device is that long already. Durable with the next [`Device::flush`].
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's maximum is reached;

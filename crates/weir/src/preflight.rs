@@ -20,7 +20,7 @@ use weir_node::exports;
 /// belongs to another aggregate.
 pub fn check(args: &Serve) -> Result<(bool, Option<Connected>)> {
     options(args)?;
-    let aggregate = rados::connect(&args.rados)?;
+    let aggregate = rados::connect(&args.rados, &args.data)?;
     let exists = match &aggregate {
         Some(aggregate) => aggregate.exists()?,
         None => Folder::exists(&args.data)?,

@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use parking_lot::Mutex;
 use weir_base::{Clock, small_file};
 use weir_control::CatalogCopy;
@@ -57,9 +57,16 @@ const CATALOG_TRIES: u32 = 5;
 /// Connects to the cluster of the aggregate that the options name, if they name one.
 ///
 /// # Errors
-/// Ceph's library is missing, or the cluster cannot be reached.
-pub fn connect(args: &RadosArgs) -> Result<Option<Connected>> {
+/// Ceph's library is missing, or the cluster cannot be reached; the options name no aggregate, and
+/// the data folder belongs to one.
+pub fn connect(args: &RadosArgs, data: &Path) -> Result<Option<Connected>> {
     let Some(place) = &args.aggregate else {
+        if let Some(name) = marked(data)? {
+            bail!(
+                "{} has no aggregate, but copies of files of one: pass --aggregate {name}",
+                data.display()
+            );
+        }
         return Ok(None);
     };
     let options = Options {
@@ -81,7 +88,7 @@ pub fn hold(
     catalog: Option<&str>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<Held>> {
-    let (Some(connected), Some(place)) = (connect(args)?, &args.aggregate) else {
+    let (Some(connected), Some(place)) = (connect(args, data)?, &args.aggregate) else {
         return Ok(None);
     };
     ensure!(
@@ -241,16 +248,22 @@ fn end(name: &str, reason: &str) {
     unsafe { libc::_exit(1) }
 }
 
+/// Returns the name of the aggregate that the folder's copies are of.
+fn marked(data: &Path) -> Result<Option<String>> {
+    let path = data.join(MARK);
+    let found = small_file::read(&path).with_context(|| path.display().to_string())?;
+    Ok(found.map(|found| String::from_utf8_lossy(&found).into_owned()))
+}
+
 /// Notes which aggregate the folder's copies are of.
 fn mark(data: &Path, place: &Place) -> Result<()> {
     let name = place.to_string();
     let path = data.join(MARK);
-    match small_file::read(&path).with_context(|| path.display().to_string())? {
+    match marked(data)? {
         Some(found) => ensure!(
-            found == name.as_bytes(),
-            "{} belongs to the aggregate {}: name another folder with --data",
-            data.display(),
-            String::from_utf8_lossy(&found)
+            found == name,
+            "{} belongs to the aggregate {found}: name another folder with --data",
+            data.display()
         ),
         None => small_file::replace(data, MARK, name.as_bytes())
             .with_context(|| path.display().to_string())?,
@@ -360,4 +373,44 @@ fn put_catalog(file: &Path, bytes: &[u8]) -> Result<()> {
         }
     }
     Ok(small_file::replace(folder, name, bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_copies_of_one_aggregate() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other): (Place, Place) = (
+            "rados:pool/one".parse().unwrap(),
+            "rados:pool/other".parse().unwrap(),
+        );
+        let none = RadosArgs::default();
+        assert!(connect(&none, folder.path()).unwrap().is_none());
+        mark(folder.path(), &one).unwrap();
+        mark(folder.path(), &one).unwrap();
+        let refused = mark(folder.path(), &other).unwrap_err().to_string();
+        assert!(
+            refused.contains("belongs to the aggregate rados:pool/one"),
+            "{refused}"
+        );
+        let refused = connect(&none, folder.path()).err().unwrap().to_string();
+        assert!(
+            refused.contains("pass --aggregate rados:pool/one"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_catalog_takes_the_place_of_an_older_one_and_what_belongs_to_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+            fs::write(at(name), "old").unwrap();
+        }
+        put_catalog(&at("catalog.db"), b"new").unwrap();
+        assert_eq!(fs::read(at("catalog.db")).unwrap(), b"new");
+        assert!(!at("catalog.db-wal").exists() && !at("catalog.db-shm").exists());
+    }
 }

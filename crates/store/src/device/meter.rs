@@ -35,13 +35,13 @@ impl Meter {
     }
 
     /// Returns the present time in nanoseconds, if there is a clock.
-    pub(super) fn now(&self) -> Option<u64> {
+    pub fn now(&self) -> Option<u64> {
         let now = self.clock.get()?.monotonic();
         u64::try_from(now.as_nanos()).ok()
     }
 
     /// Counts an operation that began at `begun` and is complete.
-    pub(super) fn count(&self, kind: IoKind, begun: u64) {
+    pub fn count(&self, kind: IoKind, begun: u64) {
         if let (Some(histogram), Some(now)) = (self.of(kind), self.now()) {
             // Saturates: the clock is read on two threads.
             histogram.record(now.saturating_sub(begun));
