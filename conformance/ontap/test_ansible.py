@@ -127,6 +127,51 @@ class Ansible(Protected):
         self.assertEqual(self.playbook(empty), ["na_ontap_svm"])
         self.assertEqual(self.playbook(empty), [])
 
+    def test_quotas(self):
+        self.create_quota_volume()
+        user = {"vserver": SVM, "volume": "quotas", "type": "user", "quota_target": "1001", "qtree": "", "policy": "default",
+                "disk_limit": "100MB", "soft_disk_limit": "80MB", "file_limit": "50"}
+        group = {**user, "type": "group", "quota_target": "50", "soft_disk_limit": "90MB"}
+        everyone = {**user, "quota_target": "", "disk_limit": "1GB"}
+        rules = [("na_ontap_quotas", {**rule, "set_quota_status": True, "activate_quota_on_change": "none"})
+                 for rule in (user, group, everyone)]
+        for _, rule in rules:
+            del rule["policy"]
+        self.assertEqual(self.playbook(rules), ["na_ontap_quotas"] * 3)
+        self.assertEqual(self.playbook(rules), [])
+        rules[0][1].update(disk_limit="200MB", file_limit="60")
+        self.assertEqual(self.playbook(rules), ["na_ontap_quotas"])
+        self.assertEqual(self.playbook(rules), [])
+        listed = self.rest("storage/quota/rules?volume.name=quotas&users.id=1001&fields=*")
+        self.assertEqual([(r["space"], r["files"]) for r in listed],
+                         [({"hard_limit": 200 << 20, "soft_limit": 80 << 20}, {"hard_limit": 60})])
+        reported = self.rest("storage/quota/reports?volume.name=quotas&fields=*")
+        self.assertEqual([(r["type"], r["specifier"], r["space"]["used"]["total"]) for r in reported],
+                         [("group", "0", 0), ("group", "50", 0), ("user", "0", 0), ("user", "1001", 0)])
+        state = [("na_ontap_quotas", {**rules[1][1], "set_quota_status": False})]
+        self.assertEqual(self.playbook(state), ["na_ontap_quotas"])
+        self.assertEqual(self.playbook(state), [])
+        volume, = self.rest("storage/volumes?name=quotas&fields=quota")
+        self.assertEqual(volume["quota"], {"state": "off", "enabled": False})
+        gone = [(module, {**rule, "state": "absent"}) for module, rule in rules]
+        for _, rule in gone:
+            del rule["set_quota_status"]
+        self.assertEqual(self.playbook(gone), ["na_ontap_quotas"] * 3)
+        self.assertEqual(self.rest("storage/quota/rules"), [])
+
+    def create_quota_volume(self):
+        """A volume whose quotas nothing else has."""
+        volume = {"vserver": SVM, "name": "quotas", "size": 20, "size_unit": "gb", "aggregate_name": "pool",
+                  "wait_for_completion": True}
+        self.assertEqual(self.playbook([("na_ontap_volume", volume)]), ["na_ontap_volume"])
+
+    def rest(self, path):
+        """The records of a list."""
+        code, answer = self.server.ask("GET", f"/api/{path}", headers={"Authorization": f"Bearer {self.token}"},
+                                       certificate=os.path.join(self.server.data, "api-cert.pem"))
+        self.assertEqual(code, 200, answer)
+        return answer["records"]
+
     def test_a_relationship_from_beginning_to_end(self):
         destination = f"{SVM}:ansible_dst"
         ends = {"source_endpoint": {"path": f"{SVM}:vol_test"}, "destination_endpoint": {"path": destination}}

@@ -5,6 +5,7 @@
 //! control plane like any other, under the name of the user who asks.
 
 mod performance;
+mod quotas;
 mod shares;
 mod storage;
 mod synchronous;
@@ -28,7 +29,9 @@ use weir_ontap::cluster::{
     Change, Cluster, Event, Failover, Failure, Job, MirrorCost, Offer, Peer, Performance, Reason,
     Share, SmbSession, Snapshot, Volume,
 };
-use weir_ontap::storage::{Aggregate, NamedKind, Physical, Settings, StoragePolicy, Svm};
+use weir_ontap::storage::{
+    Aggregate, NamedKind, Physical, QuotaRule, QuotaState, QuotaUse, Settings, StoragePolicy, Svm,
+};
 use weir_pair_node::{Pair, Shown};
 use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
 use weir_relations::model::{MirrorState, Path, Relationship, Status};
@@ -598,6 +601,18 @@ impl Cluster for AsUser {
         pair.hand_over().map_err(refused)
     }
 
+    fn quota_rules(&self) -> Vec<QuotaRule> {
+        self.all_quota_rules()
+    }
+
+    fn quota_report(&self) -> Vec<QuotaUse> {
+        self.all_quota_uses()
+    }
+
+    fn quota_states(&self) -> BTreeMap<Path, QuotaState> {
+        self.all_quota_states()
+    }
+
     fn shares(&self) -> Vec<Share> {
         self.all_shares()
     }
@@ -762,6 +777,14 @@ impl Cluster for AsUser {
                 self.submit(Mutation::SplitVolume(name))
             }
             Change::Share { volume, name } => self.change_share(&volume, name),
+            Change::QuotaSet {
+                volume,
+                target,
+                new,
+                limits,
+            } => self.set_quota(&volume, target, new, limits),
+            Change::QuotaRemove { volume, target } => self.remove_quota(&volume, target),
+            Change::QuotasOn { volume, on } => self.switch_quotas(&volume, on),
             Change::Relation(verb) => self.relate(verb),
         }
     }

@@ -1,9 +1,11 @@
 //! Cluster that commands read and change: itself, its volumes, snapshots and relationships.
 
 use crate::storage::{
-    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, Settings, StoragePolicy, Svm,
+    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, QuotaLimits, QuotaRule,
+    QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 pub use weir_relations::manager::{Global, Reason};
 use weir_relations::manager::{Manager, Relations, Verb};
@@ -205,6 +207,31 @@ pub enum Change {
         volume: Path,
         /// The name of its share from now on; `None`: it is none any more.
         name: Option<String>,
+    },
+    /// `volume quota policy rule create` and `modify`: limits replace those of the target.
+    QuotaSet {
+        /// The volume, on this node.
+        volume: Path,
+        /// Those whom the limits are for.
+        target: QuotaTarget,
+        /// True if there is no rule of theirs yet; false: there is one.
+        new: bool,
+        /// The limits.
+        limits: QuotaLimits,
+    },
+    /// `volume quota policy rule delete`.
+    QuotaRemove {
+        /// The volume, on this node.
+        volume: Path,
+        /// Those whom the rule limits.
+        target: QuotaTarget,
+    },
+    /// `volume quota on` and `off`.
+    QuotasOn {
+        /// The volume, on this node.
+        volume: Path,
+        /// True if its rules hold.
+        on: bool,
     },
 }
 
@@ -545,6 +572,18 @@ pub trait Cluster: Send + Sync {
             Reason::State,
             "This node is not one of a pair.",
         ))
+    }
+    /// Quota rules of all volumes, by volume and target.
+    fn quota_rules(&self) -> Vec<QuotaRule> {
+        Vec::new()
+    }
+    /// Usage of all users and groups of volumes whose quotas hold, by volume and number.
+    fn quota_report(&self) -> Vec<QuotaUse> {
+        Vec::new()
+    }
+    /// Returns the state of the quotas of volumes that have rules.
+    fn quota_states(&self) -> BTreeMap<Path, QuotaState> {
+        BTreeMap::new()
     }
     /// Shares of SMB, by machine and name.
     fn shares(&self) -> Vec<Share>;

@@ -373,7 +373,11 @@ impl State {
     fn change(&mut self, change: Change) -> Result<(), Failure> {
         match change {
             Change::Relation(verb) => self.relate(&verb)?,
-            Change::SnapshotRestore { .. } => {}
+            // Tests of it have a node.
+            Change::SnapshotRestore { .. }
+            | Change::QuotaSet { .. }
+            | Change::QuotaRemove { .. }
+            | Change::QuotasOn { .. } => {}
             Change::SnapshotCreate {
                 path,
                 name,
@@ -461,19 +465,7 @@ impl State {
                     v.parent = Some((parent, snapshot.unwrap_or_else(|| "clone".to_owned())));
                 }
             }
-            Change::Share { volume, name } => {
-                self.shares.retain(|share| share.volume != volume);
-                let found = self.volumes.iter().find(|v| v.path == volume);
-                if let (Some(name), Some(found)) = (name, found) {
-                    self.shares.push(crate::cluster::Share {
-                        volume,
-                        name,
-                        path: found.junction.clone().unwrap_or_default(),
-                        properties: vec!["oplocks", "browsable"],
-                        acl: "UNIX permissions",
-                    });
-                }
-            }
+            Change::Share { volume, name } => self.share(volume, name),
             Change::VolumeSplit(path) => {
                 if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
                     v.parent = None;
@@ -481,6 +473,20 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn share(&mut self, volume: Path, name: Option<String>) {
+        self.shares.retain(|share| share.volume != volume);
+        let found = self.volumes.iter().find(|v| v.path == volume);
+        if let (Some(name), Some(found)) = (name, found) {
+            self.shares.push(crate::cluster::Share {
+                volume,
+                name,
+                path: found.junction.clone().unwrap_or_default(),
+                properties: vec!["oplocks", "browsable"],
+                acl: "UNIX permissions",
+            });
+        }
     }
 
     fn adjust(&mut self, path: &Path, settings: Settings) {

@@ -1,6 +1,7 @@
 //! Storage that commands read and change besides volumes themselves: machines, aggregates, and
 //! policies by name.
 
+use weir_relations::model::Path;
 use weir_relations::policy;
 pub use weir_relations::policy::{Ceiling, NamedKind};
 
@@ -211,4 +212,81 @@ impl Default for Details {
             splitting: false,
         }
     }
+}
+
+/// Those whom a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QuotaTarget {
+    /// Each user without a rule of its own.
+    DefaultUser,
+    /// Each group without a rule of its own.
+    DefaultGroup,
+    /// The user with this number.
+    User(u32),
+    /// The group with this number.
+    Group(u32),
+}
+
+impl QuotaTarget {
+    /// Returns the target's type, in ONTAP's words.
+    pub fn kind(self) -> &'static str {
+        match self {
+            QuotaTarget::DefaultUser | QuotaTarget::User(_) => "user",
+            QuotaTarget::DefaultGroup | QuotaTarget::Group(_) => "group",
+        }
+    }
+
+    /// Returns the target as text: a number, empty for a default.
+    pub fn name(self) -> String {
+        match self {
+            QuotaTarget::DefaultUser | QuotaTarget::DefaultGroup => String::new(),
+            QuotaTarget::User(id) | QuotaTarget::Group(id) => id.to_string(),
+        }
+    }
+}
+
+/// Limits of a quota; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// Bytes that usage cannot exceed.
+    pub bytes: u64,
+    /// Bytes above which usage is reported.
+    pub soft_bytes: u64,
+    /// Files that usage cannot exceed.
+    pub files: u64,
+    /// Files above which usage is reported.
+    pub soft_files: u64,
+}
+
+/// A quota rule of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaRule {
+    /// The volume.
+    pub volume: Path,
+    /// Those whom it limits.
+    pub target: QuotaTarget,
+    /// The limits.
+    pub limits: QuotaLimits,
+}
+
+/// Usage of one user or group of a volume with quotas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// The volume, the user or group, and its limits.
+    pub rule: QuotaRule,
+    /// Bytes that it holds.
+    pub used_bytes: u64,
+    /// Files that it has.
+    pub used_files: u64,
+}
+
+/// State of a volume's quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaState {
+    /// They do not hold, or there are none.
+    Off,
+    /// Usage is being counted.
+    Initializing,
+    /// They hold.
+    On,
 }

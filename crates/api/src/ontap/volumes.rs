@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use weir_ontap::cluster::Volume;
 use weir_ontap::commands::volume::permissions as permissions_of;
-use weir_ontap::storage::{NamedKind, Settings, StoragePolicy};
+use weir_ontap::storage::{NamedKind, QuotaState, Settings, StoragePolicy};
 use weir_ontap::{Change, Snapshot};
 use weir_relations::model::Path;
 
@@ -165,7 +165,6 @@ const FIXED: &[(&str, &str)] = &[
     ("efficiency.policy.name", "-|none"),
     ("encryption.enabled", "false"),
     ("granular_data", "false"),
-    ("quota.enabled", "false"),
     ("snaplock.type", "non_snaplock"),
     ("snapshot_locking_enabled", "false"),
     ("space.logical_space.enforcement", "false"),
@@ -298,16 +297,42 @@ pub fn find(a: &Asked<'_>, id: &str) -> Answered<Volume> {
     found.ok_or_else(Refusal::no_entry)
 }
 
+/// Switches the quota rules of a volume on or off, if that is asked for.
+fn switch_quotas(a: &Asked<'_>, volume: &Path, on: Option<bool>) -> Answered<()> {
+    let Some(on) = on else {
+        // The body does not mention them.
+        return Ok(());
+    };
+    let volume = volume.clone();
+    let changed = a.cluster.change(Change::QuotasOn { volume, on });
+    changed.map_err(Refusal::of_volume)
+}
+
+/// Returns a volume's record with the state of its quotas.
+fn with_quotas(mut record: Value, state: Option<&QuotaState>) -> Value {
+    let words = match state {
+        None | Some(QuotaState::Off) => "off",
+        Some(QuotaState::Initializing) => "initializing",
+        Some(QuotaState::On) => "on",
+    };
+    if let Some(quota) = record.get_mut("quota") {
+        *quota = json!({"state": words, "enabled": words != "off"});
+    }
+    record
+}
+
 /// Handles GET of volumes; with `id`, of one.
 pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let copied = a.cluster.destinations().into_iter().map(|r| r.source);
     let sources: BTreeSet<Path> = copied.collect();
+    let states = a.cluster.quota_states();
     // Space of snapshots is counted one by one: only where it is asked for.
     let counts = listing.asks("space.snapshot.used") || listing.asks("snapshot_count");
     let whole = |v: &Volume| {
         let snapshots = counts.then(|| a.cluster.snapshots(Some(&v.path)));
-        record(v, sources.contains(&v.path), snapshots.as_deref())
+        let record = record(v, sources.contains(&v.path), snapshots.as_deref());
+        with_quotas(record, states.get(&v.path))
     };
     if let Some(id) = id {
         return Ok(listing.one(KEYS, whole(&find(a, id)?)));
@@ -491,6 +516,8 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let mut settings = settings(a, &mut fields)?;
     // ONTAP's own words for a volume of whatever QoS.
     settings.qos_policy = settings.qos_policy.filter(|name| !name.is_empty());
+    // A new volume has no rules that could hold.
+    fields.ignore(&["quota.enabled"]);
     fields.fixed(FIXED)?;
     fields.done_of(KNOWN)?;
     let path = Path::parse(&format!("{svm}:{name}"));
@@ -539,6 +566,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let new_name = fields.text("name")?.filter(|name| *name != v.path.volume);
     let split = fields.flag("clone.split_initiated")?;
     let moves = fields.text("movement.destination_aggregate.name")?;
+    let quotas = fields.flag("quota.enabled")?;
     let mut settings = settings(a, &mut fields)?;
     settings.aggregate = settings.aggregate.or(moves);
     fields.fixed(FIXED)?;
@@ -559,12 +587,11 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         a.cluster.change(change).map_err(refuse)?;
     }
     if settings != Settings::default() {
-        let change = Change::VolumeModify {
-            path: v.path.clone(),
-            settings,
-        };
+        let path = v.path.clone();
+        let change = Change::VolumeModify { path, settings };
         a.cluster.change(change).map_err(refuse)?;
     }
+    switch_quotas(a, &v.path, quotas)?;
     match (split, &v.parent) {
         (None | Some(false), _) => {}
         (Some(true), None) => {

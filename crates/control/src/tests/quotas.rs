@@ -1,4 +1,4 @@
-//! Quota rules: what is accepted, what the node is told, and what outlives a restart.
+//! Quota rules: what is accepted, what the node gets, and what outlives a restart.
 
 use super::*;
 use crate::backend::Facts;

@@ -92,11 +92,12 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
 }
 
 /// Programs by the first byte of the input, with the versions served.
-const PROGRAMS: [(u32, u32); 4] = [
+const PROGRAMS: [(u32, u32); 5] = [
     (weir_nfs::NFS_PROGRAM, 3),
     (weir_nfs::MOUNT_PROGRAM, 3),
     (weir_nfs::NLM_PROGRAM, 4),
     (weir_nfs::NSM_PROGRAM, 1),
+    (weir_nfs::RQUOTA_PROGRAM, 2),
 ];
 
 /// The input is a byte for the program, one for the procedure, then the arguments.
@@ -405,6 +406,9 @@ fn lock_calls(handle: &dyn Fn(Slot) -> Vec<u8>, caller: &Caller) -> Vec<Vec<u8>>
     let mut free_all = call(13, weir_nfs::NLM_PROGRAM, 4, 23, caller);
     free_all.opaque(b"client.example").u32(3);
     list.push(free_all.0);
+    let mut quota = call(15, weir_nfs::RQUOTA_PROGRAM, 2, 1, caller);
+    quota.opaque(b"/vol1").u32(1).u32(1000);
+    list.push(quota.0);
     for procedure in [1, 2, 3, 6] {
         let mut out = call(14, weir_nfs::NSM_PROGRAM, 1, procedure, caller);
         out.opaque(b"client.example");
