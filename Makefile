@@ -6,9 +6,9 @@ NFS ?= 127.0.0.1:2049
 SMB ?= 127.0.0.1:4450
 API ?= 127.0.0.1:8049
 
-# What is shipped: the server, the load generators and the client doctor. Always built together, so that cargo chooses the same
+# What is shipped: the server, the load generators, the CSI driver and the client doctor. Always built together, so that cargo chooses the same
 # features of the crates below them each time.
-PROGRAMS = -p weir -p weir-bench -p weir-doctor
+PROGRAMS = -p weir -p weir-bench -p weir-csi -p weir-doctor
 
 # rust-toolchain.toml has rustup look for the pinned release by its number and download it if that is missing. Where the
 # default toolchain is the same release under another name, such as `stable`, it is used as it is.
@@ -20,11 +20,11 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
+.PHONY: csi help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
-	@echo 'make tools    weir bench and weir doctor, beside what make serve has built'
+	@echo 'make tools    weir bench, weir csi and weir doctor, beside what make serve has built'
 	@echo 'make build    a release, with the web console where Node is'
 	@echo 'make console  the web console, which the next build embeds (Node 20.19 or later)'
 	@echo 'make docs-site  the documents as a site in target/docs-site (mdBook)'
@@ -34,6 +34,7 @@ help:
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
 	@echo 'make attack-long  attacks at their published sizes, over a release'
+	@echo 'make csi      the CSI driver with csi-test, against a server'
 	@echo 'make conformance  pynfs over NFSv4.1 and 4.2 (PYNFS=DIR, see conformance/README.md)'
 	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
 	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
@@ -41,9 +42,9 @@ help:
 serve:
 	$(CARGO) run --profile serve -p weir -- serve --data '$(DATA)' --nfs '$(NFS)' --smb '$(SMB)' --api '$(API)'
 
-# `weir bench` and `weir doctor` for the server that `make serve` has built.
+# `weir bench`, `weir csi` and `weir doctor` for the server that `make serve` has built.
 tools:
-	$(CARGO) build --profile serve -p weir-bench -p weir-doctor
+	$(CARGO) build --profile serve -p weir-bench -p weir-csi -p weir-doctor
 
 build:
 	console/build --if-possible
@@ -70,7 +71,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api alerts ontap docs browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api csi alerts ontap docs browser lab unit
 
 deps:
 	bash .ci/deps
@@ -141,6 +142,11 @@ api:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/api/run
 	conformance/cli/run
+
+# The CSI driver: csi-test's sanity suite and tests of its own. After `api`, which installs gRPC for Python.
+csi:
+	$(CARGO) build $(PROGRAMS) --locked
+	conformance/csi/run
 
 # Alert rules and dashboards, with promtool and Prometheus where they can be had (else skipped by name).
 alerts:

@@ -16,7 +16,7 @@ TEXTS = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)", re.IGNORECASE)
 
 def crates():
     """Crates in the binaries, without Weir's own, as packages of `cargo metadata`, in order."""
-    tree = subprocess.run(["cargo", "tree", "--locked", "--offline", "-p", "weir", "-p", "weir-bench", "-p", "weir-doctor", "-e", "normal", "--prefix", "none",
+    tree = subprocess.run(["cargo", "tree", "--locked", "--offline", "-p", "weir", "-p", "weir-bench", "-p", "weir-csi", "-p", "weir-doctor", "-e", "normal", "--prefix", "none",
                            "--format", "{p}"], check=True, capture_output=True, text=True).stdout
     used = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
     metadata = subprocess.run(["cargo", "metadata", "--locked", "--offline", "--format-version=1"],

@@ -35,6 +35,30 @@ class Kubernetes(unittest.TestCase):
         for flag in flags + ["--" + e["name"][5:].lower().replace("_", "-") for e in container["env"]]:
             self.assertIn(f" {flag}", known)
 
+    def test_the_csi_driver_has_what_its_manifests_name(self):
+        with open(os.path.join(FOLDER, "csi.yaml")) as file:
+            made = objects(file)
+        with open(os.path.join(FOLDER, "csi-examples.yaml")) as file:
+            examples = objects(file)
+        program = os.path.join(os.path.dirname(os.environ["WEIR"]), "weir-csi")
+        known = subprocess.run([program, "--help"], check=True, text=True, capture_output=True).stdout
+        for kind, name in (("Deployment", "weir-csi-controller"), ("DaemonSet", "weir-csi-node")):
+            pod = made[kind, name]["spec"]["template"]["spec"]
+            self.assertIn(("ServiceAccount", pod["serviceAccountName"]), made)
+            driver = pod["containers"][0]
+            self.assertEqual((driver["name"], driver["command"]), ("driver", ["/usr/bin/weir-csi"]))
+            for flag in driver["args"]:
+                self.assertIn(f" {flag.split('=')[0]}", known)
+            for variable in driver["env"]:
+                self.assertIn(f"[env: {variable['name']}=", known)
+            volumes = {v["name"] for v in pod["volumes"]}
+            for container in pod["containers"]:
+                self.assertLessEqual({m["name"] for m in container["volumeMounts"]}, volumes)
+        name = next(name for kind, name in made if kind == "CSIDriver")
+        for (kind, _), one in examples.items():
+            if kind != "PersistentVolumeClaim":
+                self.assertEqual(one.get("provisioner") or one.get("driver") or one.get("driverName"), name)
+
     @unittest.skipUnless(shutil.which("helm"), "no helm here")
     def test_the_chart_gives_the_same_objects(self):
         def chart(*options):

@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod backup;
+pub mod csi;
 pub mod engine;
 pub mod memory;
 pub mod mirror;

@@ -1,7 +1,8 @@
 //! Shell completion and manual pages, from the commands of a program themselves.
 //!
-//! `weir`, `weir-bench` and `weir-doctor` call this crate first thing in `main`. A tool's manual
-//! pages are named as a command of `weir` is: `weir-bench-nfs3.1` for `weir bench nfs3`.
+//! `weir`, `weir-bench`, `weir-csi` and `weir-doctor` call this crate first thing in `main`. A
+//! tool's manual pages are named as a command of `weir` is: `weir-bench-nfs3.1` for `weir bench
+//! nfs3`.
 
 use std::ffi::OsString;
 use std::io;

@@ -62,9 +62,9 @@ pub enum Command {
     },
     /// Run the quorum witness (mediator) for HA pairs on a third host
     Witness(WitnessArgs),
-    /// Put a load on a server and measure it (weir-bench)
-    #[command(disable_help_flag = true)]
-    Bench(ToolArguments),
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Tool(Tool),
     /// Write the manual pages of all commands into a folder
     #[command(hide = true)]
     Manual {
@@ -72,12 +72,35 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Check this client's NFS and SMB settings, and print fixes (weir-doctor)
-    #[command(disable_help_flag = true)]
-    Doctor(ToolArguments),
     #[command(flatten)]
     #[allow(missing_docs)]
     Client(Box<weir_cli::Command>),
+}
+
+/// Commands that programs of their own carry out (`tools`).
+#[derive(Debug, clap::Subcommand)]
+pub enum Tool {
+    /// Put a load on a server and measure it (weir-bench)
+    #[command(disable_help_flag = true)]
+    Bench(ToolArguments),
+    /// Serve Kubernetes as its storage driver (weir-csi)
+    #[command(disable_help_flag = true)]
+    Csi(ToolArguments),
+    /// Check this client's NFS and SMB settings, and print fixes (weir-doctor)
+    #[command(disable_help_flag = true)]
+    Doctor(ToolArguments),
+}
+
+impl Tool {
+    /// Runs the program in place of this process; returns only if that fails.
+    pub fn run(&self) -> std::process::ExitCode {
+        let (name, given) = match self {
+            Tool::Bench(given) => ("bench", given),
+            Tool::Csi(given) => ("csi", given),
+            Tool::Doctor(given) => ("doctor", given),
+        };
+        crate::tools::run(name, &given.arguments)
+    }
 }
 
 /// Arguments that a program of its own reads (`tools`).

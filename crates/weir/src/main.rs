@@ -122,8 +122,7 @@ fn main() -> ExitCode {
                 weir_help::write_manual(settings::command(), "weir", folder, &tools::TOOLS);
             written.map_err(Into::into)
         }
-        cli::Command::Bench(args) => return tools::run("bench", &args.arguments),
-        cli::Command::Doctor(args) => return tools::run("doctor", &args.arguments),
+        cli::Command::Tool(tool) => return tool.run(),
         cli::Command::Client(command) => {
             let mut secret =
                 |user: &str| accounts::password(user).map_err(|error| format!("{error:#}"));

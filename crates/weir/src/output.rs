@@ -50,12 +50,13 @@ mod tests {
     use crate::settings;
 
     /// Commands without `--json`, and why they have none.
-    const WITHOUT: [(&str, &str); 7] = [
+    const WITHOUT: [(&str, &str); 8] = [
         ("serve", "runs until it is stopped"),
         (
             "bench",
             "another program, whose loads have --json of their own",
         ),
+        ("csi", "another program, which runs until it is stopped"),
         ("doctor", "another program, which has --json of its own"),
         ("manual", "writes files"),
         ("completion", "prints a script for a shell"),

@@ -1,4 +1,5 @@
-//! Commands that are programs of their own: `weir bench` runs `weir-bench`, `weir doctor` runs `weir-doctor`.
+//! Commands that are programs of their own: `weir bench` runs `weir-bench`, `weir csi` runs `weir-csi`, `weir doctor` runs
+//! `weir-doctor`.
 //!
 //! A tool is looked for beside the running binary, then in PATH, as git and cargo find subcommands. It replaces this process, so
 //! that exit codes, signals and the terminal are the tool's.
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Commands that tools carry out.
-pub const TOOLS: [&str; 2] = ["bench", "doctor"];
+pub const TOOLS: [&str; 3] = ["bench", "csi", "doctor"];
 
 /// Variable by which a shell asks for completions, and the one with the number of the word that it asks for.
 const COMPLETE: &str = "COMPLETE";

@@ -1,6 +1,5 @@
 //! One call: admitted as a request to REST is, carried out as one, and answered in gRPC's terms.
 
-use super::frame;
 use super::transcode::{Method, services};
 use crate::app::{self, AppState, BothApis, Ends, Gate};
 use crate::body::{self, Unread};
@@ -15,6 +14,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http_body_util::{BodyExt as _, Full};
 use std::time::Duration;
 use weir_control::{Actor, Place, Status};
+use weir_grpc as frame;
 
 /// Media type of calls; an encoding of the messages may follow it (`+proto`).
 const MEDIA_TYPE: &str = "application/grpc";
@@ -97,6 +97,15 @@ fn uncompressed(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
+/// Returns the message of a unary call's body.
+///
+/// # Errors
+/// INTERNAL, as the protocol's own libraries have it: the body is not one message.
+pub fn message(body: &[u8]) -> ApiResult<&[u8]> {
+    frame::message(body)
+        .map_err(|why| ApiError::new(Status::Internal, "BROKEN_MESSAGE", why).over_http(400))
+}
+
 /// Carries out a call, and returns the encoded reply.
 async fn call(app: &AppState, gate: Gate, head: &Parts, body: Body) -> ApiResult<Vec<u8>> {
     let actor = app::admit(app, gate, head).await?;
@@ -105,7 +114,7 @@ async fn call(app: &AppState, gate: Gate, head: &Parts, body: Body) -> ApiResult
     let method = services().method(path)?;
     let body = Unread::of_stream(body);
     let (bytes, _held) = body::read_whole(app.bodies(), &head.headers, body).await?;
-    let message = frame::message(&bytes)?;
+    let message = message(&bytes)?;
     let ends = head.extensions.get::<Ends>().copied();
     if path == WAIT {
         return wait(app, gate, &actor, method, message, ends).await;
@@ -192,7 +201,7 @@ fn respond(body: Body) -> Response {
 fn reply(message: &[u8]) -> Response {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from(0));
-    let body = Full::new(frame::framed(message));
+    let body = Full::new(Bytes::from(frame::framed(message)));
     respond(Body::new(
         body.with_trailers(std::future::ready(Some(Ok(trailers)))),
     ))

@@ -10,7 +10,6 @@
 //! that is idle after a minute, whatever frames it sends meanwhile.
 
 mod call;
-mod frame;
 mod transcode;
 
 use crate::app::{AppState, Ends, Gate};
@@ -49,7 +48,7 @@ const MAX_RESETS: usize = 128;
 /// The refusal that the caller gets.
 pub fn decode(path: &str, body: &[u8]) -> crate::error::ApiResult<RestRequest> {
     let method = transcode::services().method(path)?;
-    method.request(frame::message(body)?)
+    method.request(call::message(body)?)
 }
 
 /// Server of a connection's calls.
