@@ -66,6 +66,18 @@ class Fields(Case):
         node = self.server.ask("GET", "/api/cluster/nodes?fields=management_interfaces")[1]["records"][0]
         self.assertEqual(node["management_interfaces"], [{"ip": {"address": "127.0.0.1"}}])
 
+    def test_fields_of_queries_are_shown(self):
+        """Trident looks for the clones that a busy snapshot has, to split them, and reads by what it found them."""
+        for line in (f"snapshot create -vserver {SVM} -volume vol_test -snapshot busy",
+                     f"volume clone create -vserver {SVM} -flexclone standing -parent-volume vol_test -parent-snapshot busy"):
+            self.assertEqual(self.line(line)[0], 0, line)
+        status, answer = self.server.ask(
+            "GET", "/api/storage/volumes?clone.parent_snapshot.name=busy&clone.parent_volume.name=vol_test&fields=name")
+        self.assertEqual(status, 200, answer)
+        one, = answer["records"]
+        self.assertEqual((one["name"], one["clone"]["parent_snapshot"]["name"], one["clone"]["parent_volume"]["name"]),
+                         ("standing", "busy", "vol_test"))
+
     def test_what_has_nothing_is_there(self):
         status, answer = self.server.ask(
             "POST", "projects/bare/locations/local/storagePools?storagePoolId=unused",

@@ -342,10 +342,13 @@ impl Listing {
             return record;
         }
         let mut out = Value::Object(Map::new());
+        // ONTAP shows the fields of queries too, and Trident reads them.
+        let queried = self.queries.iter().map(|(name, _)| name.as_str());
         let wanted = keys
             .iter()
             .copied()
-            .chain(fields.iter().map(String::as_str));
+            .chain(fields.iter().map(String::as_str))
+            .chain(queried);
         for name in wanted.chain(["_links"]) {
             copy(&record, &mut out, name);
             // A resource that is referred to by its identity comes with its name, as in ONTAP:
@@ -524,6 +527,11 @@ mod tests {
         assert_eq!(
             body["records"][0],
             json!({"uuid": "u0", "svm": {"name": "S"}, "rules": [{"label": "daily"}, {"label": "a"}]})
+        );
+        let body = ask(&[("fields", "svm.name"), ("name", "b")]).unwrap().body;
+        assert_eq!(
+            body["records"][0],
+            json!({"uuid": "u1", "name": "b", "svm": {"name": "S"}})
         );
         let of = json!({"uuid": "u", "svm": {"name": "S", "uuid": "s"}});
         let svm = [("fields".to_owned(), "svm.uuid".to_owned())];
