@@ -41,7 +41,6 @@ pub fn pieces(control: &Control, engine: &Arc<Engine>) -> Pieces {
         page.then(move |page| page.sample(name, &[], value));
     }
     let full = |pool: &Pool| pool.name.full(Collection::Pools);
-    infos(&mut page, &view);
     let pools: Arc<[Arc<Pool>]> = view.every_pool().cloned().collect();
     let name = "weir_pool_size_bytes";
     page.family((name, "gauge", "Capacity of a storage pool."));
@@ -87,12 +86,12 @@ pub fn pieces(control: &Control, engine: &Arc<Engine>) -> Pieces {
             page.sample(name, &labels, of(&engine, volume));
         });
     }
-    page
+    with_infos(page, &view)
 }
 
 /// Adds the properties of pools and volumes as labels, with short names beside the full ones that
 /// other families have: for joins, and for legends.
-fn infos(page: &mut Pieces, view: &View) {
+fn with_infos(mut page: Pieces, view: &View) -> Pieces {
     let pools: Arc<[Arc<Pool>]> = view.every_pool().cloned().collect();
     let name = "weir_pool_info";
     page.family((
@@ -134,6 +133,7 @@ fn infos(page: &mut Pieces, view: &View) {
         ];
         page.sample(name, &labels, 1);
     });
+    page
 }
 
 fn used(engine: &Engine, volume: &Volume) -> u64 {
