@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: csi help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
+.PHONY: backup csi help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -71,7 +71,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api csi alerts ontap docs browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api csi backup alerts ontap docs browser lab unit
 
 deps:
 	bash .ci/deps
@@ -147,6 +147,11 @@ api:
 csi:
 	$(CARGO) build $(PROGRAMS) --locked
 	conformance/csi/run
+
+# Backups in a bucket of S3 and in a folder.
+backup:
+	$(CARGO) build $(PROGRAMS) --locked
+	conformance/backup/run
 
 # Alert rules and dashboards, with promtool and Prometheus where they can be had (else skipped by name).
 alerts:

@@ -16,7 +16,8 @@ use crate::query::Query;
 use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
 use crate::{
-    active_directory, filestore, netapp, preview, quota_rules, replications, space, throughput,
+    active_directory, backups, filestore, netapp, preview, quota_rules, replications, space,
+    throughput,
 };
 use axum::body::Bytes;
 use axum::http::request::Parts;
@@ -25,8 +26,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Place, Pool, Resource, Role, Snapshot, Status, Surface,
-    Target, View, Volume, VolumeName, Within,
+    Actor, Backup, BackupName, Mutation, Name, Operation, Place, Pool, Resource, Role, Snapshot,
+    Status, Surface, Target, View, Volume, VolumeName, Within,
 };
 
 /// Wildcard of a location: all of them.
@@ -262,10 +263,20 @@ impl Asked<'_> {
         Ok(self.place()?.of(surface, self.part(2)))
     }
 
+    /// Returns a backup of the vault that the path names.
+    fn backup(&self, id: &str) -> ApiResult<BackupName> {
+        Ok(BackupName {
+            vault: self.name()?,
+            id: id.into(),
+        })
+    }
+
     fn target(&self, kind: Kind) -> ApiResult<Target> {
         Ok(match kind {
             Kind::Pool => Target::Pool(self.name()?),
             Kind::ActiveDirectory => Target::ActiveDirectory(self.name()?),
+            Kind::BackupVault => Target::BackupVault(self.name()?),
+            Kind::Backup => Target::Backup(self.backup(self.part(3))?),
             Kind::Volume | Kind::Instance => Target::Volume(self.volume(kind.surface())?),
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 Target::Snapshot(self.volume(kind.surface())?.snapshot(self.part(3)))
@@ -338,7 +349,13 @@ impl Asked<'_> {
                 let used = self.pool_used(&view, &p).await;
                 space::set(&mut object, space::of_pool(&view, used, &facts), &facts);
             }
-            Some(Resource::ActiveDirectory(_) | Resource::QuotaRule(..)) | None => {}
+            Some(
+                Resource::ActiveDirectory(_)
+                | Resource::QuotaRule(..)
+                | Resource::BackupVault(_)
+                | Resource::Backup(_),
+            )
+            | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
     }
@@ -372,6 +389,13 @@ impl Asked<'_> {
             Kind::ActiveDirectory => {
                 let new = active_directory::new(body)?;
                 Mutation::CreateActiveDirectory(place.name(&id), new)
+            }
+            Kind::BackupVault => {
+                Mutation::CreateBackupVault(place.name(&id), backups::new_vault(body)?)
+            }
+            Kind::Backup => {
+                let new = backups::new_backup(&place, body)?;
+                Mutation::CreateBackup(self.backup(&id)?, new)
             }
             Kind::Volume => {
                 Mutation::CreateVolume(place.volume(&id), netapp::new_volume(&place, body)?)
@@ -417,6 +441,13 @@ impl Asked<'_> {
                     let change = active_directory::change(changed, &current)?;
                     Mutation::UpdateActiveDirectory(name, change)
                 }
+                Target::BackupVault(name) => {
+                    Mutation::UpdateBackupVault(name, backups::vault_change(changed)?)
+                }
+                Target::Backup(name) => {
+                    let change = backups::backup_change(changed, &current)?;
+                    Mutation::UpdateBackup(name, change)
+                }
                 Target::Volume(name) => {
                     let etag = body.get("etag").and_then(Value::as_str);
                     let change = match name.surface {
@@ -450,6 +481,8 @@ impl Asked<'_> {
         let mutation = match self.target(kind)? {
             Target::Pool(name) => Mutation::DeletePool(name),
             Target::ActiveDirectory(name) => Mutation::DeleteActiveDirectory(name),
+            Target::BackupVault(name) => Mutation::DeleteBackupVault(name),
+            Target::Backup(name) => Mutation::DeleteBackup(name),
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
             Target::QuotaRule(name) => Mutation::DeleteQuotaRule(name),
@@ -548,6 +581,15 @@ impl Asked<'_> {
                     |(_, a)| active_directory::shown(a),
                 ),
             ),
+            Kind::BackupVault => objects(
+                q.page(
+                    view.backup_vaults(&within)
+                        .map(|v| (key(&v.name.place, &v.name.id), v)),
+                    |(k, _)| k,
+                    |(_, v)| backups::vault(v),
+                ),
+            ),
+            Kind::Backup => self.backups(&q, &view)?,
             Kind::Volume => self.volumes(&q, &view, &within).await?,
             Kind::Instance => {
                 let page: Page<(String, &Arc<Volume>)> = q.page(
@@ -632,6 +674,23 @@ impl Asked<'_> {
         let volumes: Vec<&Volume> = view.volumes_of(&pool.name).map(|v| &**v).collect();
         let used = self.app.control().volumes_used(volumes.into_iter()).await;
         used.into_iter().sum()
+    }
+
+    fn backups(&self, q: &ListQuery, view: &View) -> ApiResult<(Vec<Object>, String)> {
+        let vault = self.name()?;
+        if view.backup_vault(&vault).is_none() {
+            let target = Target::BackupVault(vault);
+            return Err(ApiError::not_found(&target.to_string()));
+        }
+        let after = q.after().unwrap_or_default().to_owned();
+        let page = q.page(
+            view.backups_in(&vault)
+                .filter(|b| *b.name.id > *after)
+                .map(|b| (b.name.id.to_string(), b)),
+            |(k, _): &(String, &Arc<Backup>)| k,
+            |(_, b)| backups::backup(b),
+        );
+        Ok(objects(page))
     }
 
     async fn snapshots(

@@ -9,7 +9,7 @@ use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
 use crate::mount::{self, Mounts};
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
-use crate::{active_directory, filestore, netapp, quota_rules};
+use crate::{active_directory, backups, filestore, netapp, quota_rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use weir_control::{
@@ -123,6 +123,8 @@ fn unaddressed(view: &View, target: &Target) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
         Resource::ActiveDirectory(a) => active_directory::shown(&a),
+        Resource::BackupVault(v) => backups::vault(&v),
+        Resource::Backup(b) => backups::backup(&b),
         Resource::Volume(v) => unaddressed_volume(view, &v, None),
         Resource::Snapshot(s) => snapshot(&s, None),
         Resource::QuotaRule(name, rule) => quota_rules::shown(&name, &rule),
@@ -160,6 +162,8 @@ pub fn message(target: &Target) -> &'static Message {
     match target {
         Target::Pool(_) => &na::STORAGE_POOL,
         Target::ActiveDirectory(_) => &na::ACTIVE_DIRECTORY,
+        Target::BackupVault(_) => &na::BACKUP_VAULT,
+        Target::Backup(_) => &na::BACKUP,
         Target::Volume(v) => either(&na::VOLUME, &fs::INSTANCE, v.surface),
         Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
         Target::Snapshot(s) => either(&na::SNAPSHOT, &fs::SNAPSHOT, s.parent.surface),

@@ -7,9 +7,10 @@ use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
-    AccessType, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot, NewVolume,
-    Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, SecurityStyle, Share,
-    SmbSetting, Snapshot, SnapshotChange, SnapshotName, SquashMode, View, Volume, VolumeChange,
+    AccessType, BackupName, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot,
+    NewVolume, Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, SecurityStyle,
+    Share, SmbSetting, Snapshot, SnapshotChange, SnapshotName, SquashMode, View, Volume,
+    VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -259,6 +260,9 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
             }),
         );
     }
+    if let Some(of) = &v.restore_of {
+        m.set("restoreParameters", json!({"sourceBackup": of.to_string()}));
+    }
     m.set("mountOptions", mount::exports(v));
     m.done(&schema::VOLUME)
 }
@@ -351,7 +355,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         f.without(field)?;
     }
     check_volume(&f)?;
-    let clone_of = source_of_clone(place, &mut f)?;
+    let (clone_of, restore_of) = source(place, &mut f)?;
     let (unix_permissions, original) = permissions(&mut f)?;
     let mut new = NewVolume {
         presentation: Presentation::Netapp(Pooled {
@@ -379,6 +383,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         snapshot_policy: f.take("snapshotPolicy").value(),
         deletion_restricted: restricted(&mut f).value().unwrap_or(false),
         clone_of,
+        restore_of,
         protection: false,
         assign: Default::default(),
         description: f.text("description").value().unwrap_or_default(),
@@ -460,20 +465,36 @@ fn in_place(place: &Place, name: &str, collection: &str, field: &str) -> ApiResu
     Ok(id.to_owned())
 }
 
-fn source_of_clone(place: &Place, f: &mut Fields) -> ApiResult<Option<SnapshotName>> {
+/// Reads what a new volume is made of: the snapshot that it is a clone of, or the backup that it is
+/// restored from.
+fn source(place: &Place, f: &mut Fields) -> ApiResult<(Option<SnapshotName>, Option<BackupName>)> {
     let Some(Value::Object(mut from)) = f.take("restoreParameters").value() else {
-        return Ok(None);
+        return Ok((None, None));
     };
-    if from.contains_key("sourceBackup") {
-        return Err(not_here("restoreParameters.sourceBackup", "a backup"));
+    let mut named = |field: &str| match from.remove(field) {
+        Some(Value::String(name)) => Some(name),
+        _ => None,
+    };
+    if let Some(name) = named("sourceBackup") {
+        let backup = BackupName::parse(&name).filter(|backup| backup.vault.place == *place);
+        return match backup {
+            Some(backup) => Ok((None, Some(backup))),
+            None => Err(ApiError::field(
+                "restoreParameters.sourceBackup",
+                format!(
+                    "Invalid 'restoreParameters.sourceBackup' \"{}\": the full name of a backup in {place}",
+                    abbreviate(&name)
+                ),
+            )),
+        };
     }
-    let Some(Value::String(name)) = from.remove("sourceSnapshot") else {
-        return Ok(None);
+    let Some(name) = named("sourceSnapshot") else {
+        return Ok((None, None));
     };
     let rest = name.strip_prefix(&format!("{place}/volumes/"));
     match rest.and_then(|r| r.split_once("/snapshots/")) {
         Some((v, s)) if !v.is_empty() && !s.is_empty() && !v.contains('/') && !s.contains('/') => {
-            Ok(Some(place.volume(v).snapshot(s)))
+            Ok((Some(place.volume(v).snapshot(s)), None))
         }
         _ => Err(ApiError::field(
             "restoreParameters.sourceSnapshot",

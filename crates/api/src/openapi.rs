@@ -199,6 +199,8 @@ fn words(kind: Resource) -> &'static str {
         Resource::VolumeSnapshot | Resource::InstanceSnapshot => "a snapshot",
         Resource::QuotaRule => "a quota rule",
         Resource::ActiveDirectory => "an Active Directory",
+        Resource::BackupVault => "a backup vault",
+        Resource::Backup => "a backup",
     }
 }
 

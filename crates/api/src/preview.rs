@@ -57,9 +57,11 @@ fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
                 None => return Some(Value::Object(preview)),
             }
         }
-        Resource::Snapshot(_) | Resource::ActiveDirectory(_) | Resource::QuotaRule(..) => {
-            return None;
-        }
+        Resource::Snapshot(_)
+        | Resource::ActiveDirectory(_)
+        | Resource::QuotaRule(..)
+        | Resource::BackupVault(_)
+        | Resource::Backup(_) => return None,
     };
     let left = remainder(pool.capacity_gib, &view.pool_figures(&pool));
     preview.insert("pool".to_owned(), left);

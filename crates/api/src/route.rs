@@ -68,6 +68,10 @@ pub enum Kind {
     InstanceSnapshot,
     /// A domain of Active Directory: `activeDirectories/*`.
     ActiveDirectory,
+    /// A vault of backups: `backupVaults/*`.
+    BackupVault,
+    /// A backup: `backupVaults/*/backups/*`.
+    Backup,
 }
 
 impl Kind {
@@ -81,6 +85,8 @@ impl Kind {
             Kind::Instance => &filestore::INSTANCE,
             Kind::InstanceSnapshot => &filestore::SNAPSHOT,
             Kind::ActiveDirectory => &netapp::ACTIVE_DIRECTORY,
+            Kind::BackupVault => &netapp::BACKUP_VAULT,
+            Kind::Backup => &netapp::BACKUP,
         }
     }
 
@@ -93,6 +99,8 @@ impl Kind {
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshotId",
             Kind::QuotaRule => "quotaRuleId",
             Kind::ActiveDirectory => "activeDirectoryId",
+            Kind::BackupVault => "backupVaultId",
+            Kind::Backup => "backupId",
         }
     }
 
@@ -103,7 +111,9 @@ impl Kind {
             | Kind::Volume
             | Kind::VolumeSnapshot
             | Kind::QuotaRule
-            | Kind::ActiveDirectory => Surface::Netapp,
+            | Kind::ActiveDirectory
+            | Kind::BackupVault
+            | Kind::Backup => Surface::Netapp,
             Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
         }
     }
@@ -117,6 +127,8 @@ impl Kind {
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshots",
             Kind::QuotaRule => "quotaRules",
             Kind::ActiveDirectory => "activeDirectories",
+            Kind::BackupVault => "backupVaults",
+            Kind::Backup => "backups",
         }
     }
 }
@@ -251,6 +263,8 @@ impl Route {
                 Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId", VALIDATE_ONLY],
                 Kind::QuotaRule => &["quotaRuleId", VALIDATE_ONLY],
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
+                Kind::BackupVault => &["backupVaultId", VALIDATE_ONLY],
+                Kind::Backup => &["backupId", VALIDATE_ONLY],
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
             Action::CreateToken => &["tokenId"],
@@ -313,7 +327,7 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*:revert" => Action::Revert(Kind::Volume);
     Post Netapp "projects/*/locations/*/volumes/*:startSplit" => Action::StartSplit;
     Get Netapp "projects/*/locations/*/volumes/*:getSplitStatus" => Action::SplitStatus;
-    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups", "Copy them out of a snapshot (.snapshot), or use `:revert`");
+    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring single files from backups", "Restore the backup into a volume (restoreParameters.sourceBackup) and copy them");
     Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("A cache of another cluster's volume", "Replicate the volume (hybridReplicationParameters)");
 
     Get Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::List(Kind::VolumeSnapshot);
@@ -346,17 +360,23 @@ pub static ROUTES: &[Route] = routes! {
     Delete Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Delete(Kind::QuotaRule);
 
     Get Netapp "projects/*/locations/*/kmsConfigs" => Action::EmptyList("kmsConfigs");
-    Get Netapp "projects/*/locations/*/backupVaults" => Action::EmptyList("backupVaults");
+    Get Netapp "projects/*/locations/*/backupVaults" => Action::List(Kind::BackupVault);
+    Post Netapp "projects/*/locations/*/backupVaults" => Action::Create(Kind::BackupVault);
+    Get Netapp "projects/*/locations/*/backupVaults/*" => Action::Get(Kind::BackupVault);
+    Patch Netapp "projects/*/locations/*/backupVaults/*" => Action::Update(Kind::BackupVault);
+    Delete Netapp "projects/*/locations/*/backupVaults/*" => Action::Delete(Kind::BackupVault);
+    Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::List(Kind::Backup);
+    Post Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Create(Kind::Backup);
+    Get Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Get(Kind::Backup);
+    Patch Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Update(Kind::Backup);
+    Delete Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Delete(Kind::Backup);
     Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
-    Get Netapp "projects/*/locations/*/backupVaults/*" => Action::Missing;
-    Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
-    Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
-    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
+    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("A backup policy", "Make backups (backupVaults/*/backups) on a schedule of your own");
     Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group", "Name the clients in the volume's export policy");
 
     Get Filestore "projects/*/locations/*/instances" => Action::List(Kind::Instance);

@@ -116,10 +116,10 @@ impl Backup {
     }
 }
 
-/// True if a vault or a backup may have this name: lower-case letters, digits, `-`, `_`, `.`, not
+/// True if a vault or a backup may have this name: letters, digits, `-`, `_`, `.`, not
 /// beginning with a dot.
 fn is_name(name: &str) -> bool {
-    let fits = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    let fits = |b: u8| matches!(b, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.');
     let length = 1..=limits::MAX_NAME;
     length.contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('.')
 }
@@ -317,6 +317,19 @@ impl Vault {
         }
         let deleted = self.bucket.delete(&self.object(&format!("backups/{name}")));
         deleted.map_err(BackupError::from)
+    }
+
+    /// Deletes the vault with all in it. The object that makes it one goes last.
+    ///
+    /// # Errors
+    /// The bucket's: what is left is deleted the next time.
+    pub fn destroy(self) -> Result<(), BackupError> {
+        let mut objects = self.list("")?;
+        objects.sort_by_key(|object| object == HEAD);
+        for object in objects {
+            self.bucket.delete(&self.object(&object))?;
+        }
+        Ok(())
     }
 
     /// Reads a chunk.

@@ -4,7 +4,9 @@
 //! restarted from the catalog alone.
 
 use crate::job::Job;
-use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Snapshot, State, Volume};
+use crate::model::{
+    ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Snapshot, State, Volume,
+};
 use crate::mutation::Mutation;
 use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::policy;
@@ -299,6 +301,12 @@ fn intend(
             tx.put_directory(next);
             Ok((directory.id, Job::LeaveDomain(name.clone()), false))
         }
+        Mutation::CreateBackupVault(..)
+        | Mutation::UpdateBackupVault(..)
+        | Mutation::DeleteBackupVault(_)
+        | Mutation::CreateBackup(..)
+        | Mutation::UpdateBackup(..)
+        | Mutation::DeleteBackup(_) => intend_backup(tx, mutation, target, inputs),
         Mutation::Replicate {
             verb,
             preconditions,
@@ -351,6 +359,66 @@ fn change_quotas(
     tx.put_volume(next);
     let name = name.clone();
     Ok((volume.id, Job::QuotaRule { name, verb }, false))
+}
+
+/// Intends a change of a vault or a backup. All jobs of a vault are in its lane.
+fn intend_backup(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    match mutation {
+        Mutation::CreateBackupVault(name, new) => {
+            let vault = rules::backup::create_vault(&tx.view, name, new, inputs, tx.now)?;
+            tx.put_vault(vault);
+            Ok((inputs.id, Job::CreateBackupVault(name.clone()), false))
+        }
+        Mutation::UpdateBackupVault(name, change) => {
+            let vault = tx.view.backup_vault(name).cloned();
+            let vault = vault.ok_or_else(|| missing(target))?;
+            tx.put_vault(rules::backup::update_vault(&vault, change)?);
+            Ok((vault.id, Job::UpdateBackupVault(name.clone()), true))
+        }
+        Mutation::DeleteBackupVault(name) => {
+            let vault = tx.view.backup_vault(name).cloned();
+            let vault = vault.ok_or_else(|| missing(target))?;
+            rules::backup::delete_vault(&tx.view, &vault)?;
+            let mut next = BackupVault::clone(&vault);
+            next.state = State::Deleting;
+            tx.put_vault(next);
+            Ok((vault.id, Job::DeleteBackupVault(name.clone()), false))
+        }
+        Mutation::CreateBackup(name, new) => {
+            let backup = rules::backup::create(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_backup(backup);
+            let lane = tx
+                .view
+                .backup_vault(&name.vault)
+                .map_or(0, |vault| vault.id);
+            Ok((lane, Job::TakeBackup(name.clone()), false))
+        }
+        Mutation::UpdateBackup(name, change) => {
+            let backup = tx.view.backup(name).cloned();
+            let backup = backup.ok_or_else(|| missing(target))?;
+            tx.put_backup(rules::backup::update(&backup, change)?);
+            Ok((backup.id, Job::UpdateBackup(name.clone()), true))
+        }
+        Mutation::DeleteBackup(name) => {
+            let backup = tx.view.backup(name).cloned();
+            let backup = backup.ok_or_else(|| missing(target))?;
+            rules::backup::delete(&tx.view, &backup)?;
+            let mut next = Backup::clone(&backup);
+            next.state = State::Deleting;
+            tx.put_backup(next);
+            let lane = tx
+                .view
+                .backup_vault(&name.vault)
+                .map_or(0, |vault| vault.id);
+            Ok((lane, Job::DeleteBackup(name.clone()), false))
+        }
+        _ => Err(missing(target)),
+    }
 }
 
 /// Returns the lane of a split, which takes as long as there is data, so that nothing else waits

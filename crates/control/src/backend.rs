@@ -103,6 +103,8 @@ pub struct Facts {
     pub smb_off: bool,
     /// True if the engine does not count what users and groups hold: no quota can hold.
     pub usage_off: bool,
+    /// True if the node has a bucket for backups.
+    pub backups: bool,
 }
 
 /// Level of a limit.
@@ -295,6 +297,42 @@ pub struct DomainSpec {
     pub password: Secret,
 }
 
+/// A backup that the node has to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupSpec {
+    /// The vault's name in the bucket.
+    pub vault: String,
+    /// The backup's name in the vault.
+    pub name: String,
+    /// The volume's key in the engine.
+    pub volume: String,
+    /// Name of the snapshot.
+    pub snapshot: String,
+    /// True to take the snapshot if there is none of that name.
+    pub take: bool,
+    /// The backup of the same volume that it builds on, if the volume still has the snapshot of
+    /// that one.
+    pub base: Option<String>,
+    /// The volume's name, for those who read the vault without this server.
+    pub source: String,
+}
+
+/// A backup that the node has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupState {
+    /// Bytes of file data in it.
+    pub bytes: u64,
+    /// Bytes that were uploaded for it.
+    pub uploaded: u64,
+}
+
+/// Refusal of a node without a bucket.
+fn no_bucket<T>() -> Result<T, BackendError> {
+    Err(BackendError::Precondition(
+        "cannot use backups: the server has no bucket (start it with --backup-bucket)".to_owned(),
+    ))
+}
+
 /// A point in the node's history, for [`Backend::reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point(pub u64);
@@ -363,6 +401,32 @@ pub trait Backend: Send + Sync + 'static {
     fn join_domain(&self, spec: &DomainSpec) -> Result<String, BackendError>;
     /// Ends the membership of the domain, or finds it ended. The account stays in the domain.
     fn leave_domain(&self, domain: &str) -> Result<(), BackendError>;
+    /// Makes a vault, or finds it made, with a key that the node keeps.
+    fn vault_create(&self, _vault: &str) -> Result<(), BackendError> {
+        no_bucket()
+    }
+    /// Deletes a vault with all in it, or finds it deleted.
+    fn vault_delete(&self, _vault: &str) -> Result<(), BackendError> {
+        no_bucket()
+    }
+    /// Makes a backup, or finds it made. One call at a time for a vault.
+    fn backup_take(&self, _spec: &BackupSpec) -> Result<BackupState, BackendError> {
+        no_bucket()
+    }
+    /// Deletes a backup, or finds it deleted, and what no other backup of the vault needs. One call
+    /// at a time for a vault.
+    fn backup_delete(&self, _vault: &str, _backup: &str) -> Result<(), BackendError> {
+        no_bucket()
+    }
+    /// Creates a volume out of a backup, or finds it created.
+    fn restore_volume(
+        &self,
+        _spec: &VolumeSpec,
+        _vault: &str,
+        _backup: &str,
+    ) -> Result<VolumeState, BackendError> {
+        no_bucket()
+    }
     /// Returns the current point of the node's history. Never blocks.
     fn point(&self) -> Point;
     /// Returns true if every change made by calls before `point` is durable. Never blocks; the node

@@ -58,6 +58,7 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         deletion_restricted: false,
         clone_of: None,
         splitting: false,
+        restore_of: None,
         protection: false,
         assigned: Default::default(),
         quotas: Default::default(),

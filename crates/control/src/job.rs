@@ -4,7 +4,9 @@
 //! restarted from its row alone. Invalid jobs cannot be written. A row with any other contents is
 //! damaged, and is not read as a completed job.
 
-use crate::name::{Name, QuotaRuleName, ReplicationName, SnapshotName, Target, VolumeName};
+use crate::name::{
+    BackupName, Name, QuotaRuleName, ReplicationName, SnapshotName, Target, VolumeName,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -85,6 +87,18 @@ pub enum Job {
     UpdateDomain(Name),
     /// Makes the node leave a domain.
     LeaveDomain(Name),
+    /// Makes a vault in the bucket.
+    CreateBackupVault(Name),
+    /// Does nothing: only the description was changed.
+    UpdateBackupVault(Name),
+    /// Deletes a vault in the bucket.
+    DeleteBackupVault(Name),
+    /// Backs a volume up.
+    TakeBackup(BackupName),
+    /// Does nothing: only the description was changed.
+    UpdateBackup(BackupName),
+    /// Deletes a backup in the bucket.
+    DeleteBackup(BackupName),
     /// Does nothing: a relationship's rows have been changed, and the relationship continues by
     /// itself.
     Replicate {
@@ -161,6 +175,12 @@ impl Job {
             Job::JoinDomain { name, .. } | Job::UpdateDomain(name) | Job::LeaveDomain(name) => {
                 Target::ActiveDirectory(name.clone())
             }
+            Job::CreateBackupVault(name)
+            | Job::UpdateBackupVault(name)
+            | Job::DeleteBackupVault(name) => Target::BackupVault(name.clone()),
+            Job::TakeBackup(name) | Job::UpdateBackup(name) | Job::DeleteBackup(name) => {
+                Target::Backup(name.clone())
+            }
             Job::Create(of)
             | Job::Update { of, .. }
             | Job::Delete(of)
@@ -184,15 +204,22 @@ impl Job {
             Job::CreatePool(_)
             | Job::Create(_)
             | Job::TakeSnapshot(_)
+            | Job::CreateBackupVault(_)
+            | Job::TakeBackup(_)
             | Job::JoinDomain { again: false, .. } => "create",
             Job::UpdatePool(_)
             | Job::Update { .. }
             | Job::UpdateSnapshot { .. }
             | Job::UpdateDomain(_)
+            | Job::UpdateBackupVault(_)
+            | Job::UpdateBackup(_)
             | Job::JoinDomain { again: true, .. } => "update",
-            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) | Job::LeaveDomain(_) => {
-                "delete"
-            }
+            Job::DeletePool(_)
+            | Job::Delete(_)
+            | Job::DeleteSnapshot(_)
+            | Job::DeleteBackupVault(_)
+            | Job::DeleteBackup(_)
+            | Job::LeaveDomain(_) => "delete",
             Job::QuotaRule { verb, .. } => match verb {
                 QuotaRuleVerb::Create => "create",
                 QuotaRuleVerb::Update => "update",
@@ -214,6 +241,8 @@ impl Job {
             Job::DeletePool(_)
                 | Job::Delete(_)
                 | Job::DeleteSnapshot(_)
+                | Job::DeleteBackupVault(_)
+                | Job::DeleteBackup(_)
                 | Job::LeaveDomain(_)
                 | Job::QuotaRule {
                     verb: QuotaRuleVerb::Delete,
@@ -238,6 +267,12 @@ impl Job {
             | Job::QuotaRule { .. }
             | Job::UpdateDomain(_)
             | Job::LeaveDomain(_)
+            | Job::CreateBackupVault(_)
+            | Job::UpdateBackupVault(_)
+            | Job::DeleteBackupVault(_)
+            | Job::TakeBackup(_)
+            | Job::UpdateBackup(_)
+            | Job::DeleteBackup(_)
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)

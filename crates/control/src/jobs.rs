@@ -16,6 +16,7 @@
 //!
 //! | join | node joins · catalog: READY, done; or ERROR, failed ([`crate::domains`]) |
 //! | leave | node leaves · catalog forgets it, done |
+//! | backup | node makes it, with a snapshot · catalog: READY, done · snapshot of the one before goes |
 //! | snapshot | engine has it · catalog: READY, done |
 //!
 //! So the data path never serves a volume that the catalog does not know, and no volume is deleted
@@ -204,7 +205,7 @@ impl JobContext {
     }
 
     /// Calls the node, off the threads that serve, and retries where that may help.
-    async fn ask_with_retries<T: Send + 'static>(
+    pub(crate) async fn ask_with_retries<T: Send + 'static>(
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
     ) -> Result<T, BackendError> {
@@ -212,7 +213,7 @@ impl JobContext {
     }
 
     /// Runs an action, and retries it where that may help.
-    async fn with_retries<T, A: Future<Output = Result<T, BackendError>>>(
+    pub(crate) async fn with_retries<T, A: Future<Output = Result<T, BackendError>>>(
         &self,
         mut attempt: impl FnMut() -> A,
     ) -> Result<T, BackendError> {
@@ -277,6 +278,8 @@ impl JobContext {
             | Job::SwitchPool(_)
             | Job::Policy { .. }
             | Job::QuotaRule { .. }
+            | Job::UpdateBackupVault(_)
+            | Job::UpdateBackup(_)
             | Job::UpdateDomain(_) => self.effective(self.store.view().generation).await,
             Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
@@ -292,6 +295,10 @@ impl JobContext {
             Job::DeleteSnapshot(name) => self.drop_snapshot(name).await,
             Job::JoinDomain { name, .. } => self.join_domain(name, &operation.name).await,
             Job::LeaveDomain(name) => self.leave_domain(name).await,
+            Job::CreateBackupVault(name) => self.create_vault(name).await,
+            Job::DeleteBackupVault(name) => self.delete_vault(name).await,
+            Job::TakeBackup(name) => self.take_backup(name).await,
+            Job::DeleteBackup(name) => self.delete_backup(name).await,
             Job::Replicate { .. } | Job::Relation { .. } => Err(never_pending(job)),
         };
         let outcome = match result {
@@ -340,9 +347,7 @@ impl JobContext {
     async fn make(&self, name: &VolumeName) -> Result<(), Refusal> {
         let wanted = self.volume(name)?;
         let spec = rules::volume::spec(&self.store.view(), &wanted);
-        let made = self
-            .ask_with_retries(move |node| node.create_volume(&spec))
-            .await;
+        let made = self.made(&wanted, spec).await;
         match made {
             Ok(state) => {
                 let ready = self.store.commit_with_retry(|tx| {
@@ -741,6 +746,16 @@ fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
         // The volume has been without it since the deletion was accepted.
         return None;
     }
+    if let Target::BackupVault(name) = target {
+        let vault = tx.view.backup_vault(name).cloned()?;
+        tx.remove_vault(&vault);
+        return None;
+    }
+    if let Target::Backup(name) = target {
+        let backup = tx.view.backup(name).cloned()?;
+        tx.remove_backup(&backup);
+        return None;
+    }
     let volume = tx.view.volume_of(target).cloned()?;
     tx.remove_volume(&volume);
     tx.tombstone(&volume.key);
@@ -755,6 +770,14 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
     }
     if let Target::ActiveDirectory(name) = &target {
         return view.active_directory(name).map_or(0, |found| found.id);
+    }
+    let vault = match &target {
+        Target::BackupVault(name) => Some(name),
+        Target::Backup(name) => Some(&name.vault),
+        _ => None,
+    };
+    if let Some(name) = vault {
+        return view.backup_vault(name).map_or(0, |vault| vault.id);
     }
     let id = view.volume_of(&target).map_or(0, |volume| volume.id);
     match operation.job {

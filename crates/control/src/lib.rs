@@ -5,6 +5,7 @@ mod accept;
 mod adopt_snapshots;
 mod assigned;
 pub mod backend;
+mod backups;
 mod bootstrap;
 mod catalog;
 mod control;
@@ -50,8 +51,8 @@ pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{
-    Collection, Name, Place, QuotaRuleName, ReplicationName, SnapshotName, Surface, Target,
-    VolumeName,
+    BackupName, Collection, Name, Place, QuotaRuleName, ReplicationName, SnapshotName, Surface,
+    Target, VolumeName,
 };
 pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,

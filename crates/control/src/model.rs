@@ -7,7 +7,9 @@
 
 use crate::assigned::Assigned;
 use crate::job::Job;
-use crate::name::{Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
+use crate::name::{
+    BackupName, Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName,
+};
 use crate::quota::{QuotaRule, Quotas};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
@@ -275,6 +277,79 @@ impl ActiveDirectory {
     }
 }
 
+/// A vault of backups in the server's bucket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackupVault {
+    /// Identifier, never reused.
+    pub id: u64,
+    /// Name: place and bare id.
+    pub name: Name,
+    /// Number of changes.
+    pub revision: u64,
+    /// State.
+    pub state: State,
+    /// Reason for the state, in words for users.
+    pub state_details: String,
+    /// Time of creation.
+    pub created: Stamp,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+impl BackupVault {
+    /// Returns its name in the bucket, by which the node keeps its key.
+    pub fn key(&self) -> String {
+        format!("b-{:016x}", self.id)
+    }
+}
+
+/// A backup of a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Backup {
+    /// Identifier, never reused.
+    pub id: u64,
+    /// Name: vault and bare id.
+    pub name: BackupName,
+    /// Number of changes.
+    pub revision: u64,
+    /// State. ERROR: it was not made, for the reason in `state_details`.
+    pub state: State,
+    /// Reason for the state, in words for users.
+    pub state_details: String,
+    /// Time of creation.
+    pub created: Stamp,
+    /// The volume that it is of, by its name at that time.
+    pub source: VolumeName,
+    /// Identifier of that volume.
+    pub source_id: u64,
+    /// Bare id of the snapshot that it is of, as sent; `None`: one was taken for it.
+    pub snapshot: Option<Arc<str>>,
+    /// Bytes of file data in it.
+    pub bytes: u64,
+    /// Bytes that were uploaded for it.
+    pub uploaded: u64,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+impl Backup {
+    /// Returns the name of the snapshot in the engine.
+    pub fn engine_snapshot(&self) -> String {
+        match &self.snapshot {
+            Some(id) => id.to_string(),
+            None => format!("backup-{:016x}", self.id),
+        }
+    }
+}
+
 /// Access by one kind of Kerberos in a rule, as the client wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KerberosRule {
@@ -441,6 +516,9 @@ pub struct Volume {
     pub deletion_restricted: bool,
     /// Snapshot that it is a clone of, while it still shares blocks with it.
     pub clone_of: Option<SnapshotName>,
+    /// The backup that it was restored from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_of: Option<BackupName>,
     /// True while its shared blocks are being copied.
     pub splitting: bool,
     /// True if it was created as a destination. The engine knows whether it still is one.
@@ -641,6 +719,8 @@ impl Operation {
             Target::Pool(_)
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
+            | Target::BackupVault(_)
+            | Target::Backup(_)
             | Target::Relation(_) => Surface::Netapp,
         }
     }
@@ -669,6 +749,10 @@ pub enum Resource {
     ActiveDirectory(Arc<ActiveDirectory>),
     /// A quota rule of a volume.
     QuotaRule(QuotaRuleName, QuotaRule),
+    /// A vault of backups.
+    BackupVault(Arc<BackupVault>),
+    /// A backup of a volume.
+    Backup(Arc<Backup>),
 }
 
 impl Resource {
@@ -683,6 +767,8 @@ impl Resource {
             (Resource::QuotaRule(a, rule), Resource::QuotaRule(b, other)) => {
                 a == b && rule == other
             }
+            (Resource::BackupVault(a), Resource::BackupVault(b)) => Arc::ptr_eq(a, b),
+            (Resource::Backup(a), Resource::Backup(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }

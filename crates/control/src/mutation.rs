@@ -8,7 +8,7 @@ use crate::model::{
     ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role, Share,
     SmbSetting,
 };
-use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
+use crate::name::{BackupName, Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
 use crate::quota::{NewQuotaRule, QuotaRuleChange};
 use crate::secret::Secret;
@@ -93,6 +93,8 @@ pub struct NewVolume {
     pub protection: bool,
     /// Snapshot to clone.
     pub clone_of: Option<SnapshotName>,
+    /// Backup to restore.
+    pub restore_of: Option<BackupName>,
     /// Policies by name, and its path.
     pub assign: Assign,
     /// Free text of up to 2,048 bytes.
@@ -214,6 +216,43 @@ pub struct ActiveDirectoryChange {
     pub extra: Extra,
 }
 
+/// A new vault of backups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewBackupVault {
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// A new backup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewBackup {
+    /// Volume to back up.
+    pub source: VolumeName,
+    /// Bare id of one of its snapshots; `None`: as the volume is now.
+    pub snapshot: Option<String>,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// Changes to the description of a vault or a backup.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DescriptionChange {
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
+    pub description: Option<String>,
+    /// Replaces all labels; `None`: unchanged.
+    pub labels: Option<Labels>,
+    /// The client's own fields: each key set, or removed where its value is null.
+    pub extra: Extra,
+}
+
 /// A requested change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
@@ -282,6 +321,18 @@ pub enum Mutation {
     UpdateActiveDirectory(Name, ActiveDirectoryChange),
     /// Leave a domain; refused while storage pools refer to it.
     DeleteActiveDirectory(Name),
+    /// Make a vault for backups.
+    CreateBackupVault(Name, NewBackupVault),
+    /// Change the description of a vault.
+    UpdateBackupVault(Name, DescriptionChange),
+    /// Delete a vault; refused while it has backups.
+    DeleteBackupVault(Name),
+    /// Back a volume up.
+    CreateBackup(BackupName, NewBackup),
+    /// Change the description of a backup.
+    UpdateBackup(BackupName, DescriptionChange),
+    /// Delete a backup.
+    DeleteBackup(BackupName),
     /// Change relationships, or their policies, schedules, peers or throttles. It is done when it
     /// is accepted, and is not an operation; a transfer that it starts continues.
     Replicate {
@@ -303,6 +354,12 @@ impl Mutation {
             Mutation::CreateActiveDirectory(name, _)
             | Mutation::UpdateActiveDirectory(name, _)
             | Mutation::DeleteActiveDirectory(name) => Target::ActiveDirectory(name.clone()),
+            Mutation::CreateBackupVault(name, _)
+            | Mutation::UpdateBackupVault(name, _)
+            | Mutation::DeleteBackupVault(name) => Target::BackupVault(name.clone()),
+            Mutation::CreateBackup(name, _)
+            | Mutation::UpdateBackup(name, _)
+            | Mutation::DeleteBackup(name) => Target::Backup(name.clone()),
             Mutation::CreateVolume(name, _)
             | Mutation::UpdateVolume(name, _)
             | Mutation::DeleteVolume { name, .. }
@@ -328,17 +385,23 @@ impl Mutation {
             | Mutation::CreateVolume(..)
             | Mutation::CreateSnapshot(..)
             | Mutation::CreateQuotaRule(..)
-            | Mutation::CreateActiveDirectory(..) => "create",
+            | Mutation::CreateActiveDirectory(..)
+            | Mutation::CreateBackupVault(..)
+            | Mutation::CreateBackup(..) => "create",
             Mutation::UpdatePool(..)
             | Mutation::UpdateVolume(..)
             | Mutation::UpdateSnapshot(..)
             | Mutation::UpdateQuotaRule(..)
-            | Mutation::UpdateActiveDirectory(..) => "update",
+            | Mutation::UpdateActiveDirectory(..)
+            | Mutation::UpdateBackupVault(..)
+            | Mutation::UpdateBackup(..) => "update",
             Mutation::DeletePool(..)
             | Mutation::DeleteVolume { .. }
             | Mutation::DeleteSnapshot(..)
             | Mutation::DeleteQuotaRule(..)
-            | Mutation::DeleteActiveDirectory(..) => "delete",
+            | Mutation::DeleteActiveDirectory(..)
+            | Mutation::DeleteBackupVault(..)
+            | Mutation::DeleteBackup(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
             Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",

@@ -87,6 +87,8 @@ pub enum Collection {
     Operations,
     /// Domains of Active Directory: `…/activeDirectories`.
     ActiveDirectories,
+    /// Vaults of backups: `…/backupVaults`.
+    BackupVaults,
 }
 
 impl Collection {
@@ -96,6 +98,7 @@ impl Collection {
             Collection::Pools => "storagePools",
             Collection::Operations => "operations",
             Collection::ActiveDirectories => "activeDirectories",
+            Collection::BackupVaults => "backupVaults",
         }
     }
 }
@@ -230,6 +233,46 @@ impl fmt::Display for ReplicationName {
     }
 }
 
+/// Name of a backup: `…/backupVaults/{v}/backups/{b}`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BackupName {
+    /// The vault that holds it.
+    pub vault: Name,
+    /// Bare id: the last part of the full name, and the backup's name in the bucket.
+    pub id: Arc<str>,
+}
+
+impl BackupName {
+    /// Parses a full name.
+    pub fn parse(full: &str) -> Option<BackupName> {
+        let parts: Vec<&str> = full.split('/').collect();
+        let [
+            "projects",
+            project,
+            "locations",
+            location,
+            "backupVaults",
+            vault,
+            "backups",
+            id,
+        ] = parts[..]
+        else {
+            return None;
+        };
+        Some(BackupName {
+            vault: Place::new(project, location).name(vault),
+            id: id.into(),
+        })
+    }
+}
+
+impl fmt::Display for BackupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vault = self.vault.full(Collection::BackupVaults);
+        write!(f, "{vault}/backups/{}", self.id)
+    }
+}
+
 /// Name of a possible target of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Target {
@@ -245,6 +288,10 @@ pub enum Target {
     Replication(ReplicationName),
     /// The name of a domain of Active Directory.
     ActiveDirectory(Name),
+    /// The name of a vault of backups.
+    BackupVault(Name),
+    /// The name of a backup.
+    Backup(BackupName),
     /// A relationship by its destination, a policy, a schedule, a peer or an option, in ONTAP's
     /// terms.
     Relation(Arc<str>),
@@ -254,7 +301,10 @@ impl Target {
     /// Returns the project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
-            Target::Pool(name) | Target::ActiveDirectory(name) => name.place.clone(),
+            Target::Pool(name) | Target::ActiveDirectory(name) | Target::BackupVault(name) => {
+                name.place.clone()
+            }
+            Target::Backup(name) => name.vault.place.clone(),
             Target::Volume(name) => name.place.clone(),
             Target::Snapshot(name) => name.parent.place.clone(),
             Target::QuotaRule(name) => name.volume.place.clone(),
@@ -268,6 +318,8 @@ impl Target {
         match self {
             Target::Pool(_) => "storage pool",
             Target::ActiveDirectory(_) => "Active Directory",
+            Target::BackupVault(_) => "backup vault",
+            Target::Backup(_) => "backup",
             Target::Volume(name) => name.surface.noun(),
             Target::Snapshot(_) => "snapshot",
             Target::QuotaRule(_) => "quota rule",
@@ -281,6 +333,8 @@ impl fmt::Display for Target {
         match self {
             Target::Pool(name) => f.write_str(&name.full(Collection::Pools)),
             Target::ActiveDirectory(name) => f.write_str(&name.full(Collection::ActiveDirectories)),
+            Target::BackupVault(name) => f.write_str(&name.full(Collection::BackupVaults)),
+            Target::Backup(name) => name.fmt(f),
             Target::Volume(name) => name.fmt(f),
             Target::Snapshot(name) => name.fmt(f),
             Target::QuotaRule(name) => name.fmt(f),

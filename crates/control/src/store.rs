@@ -18,7 +18,9 @@
 
 use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
-use crate::model::{ActiveDirectory, Actor, Operation, Outcome, Pool, Snapshot, State, Volume};
+use crate::model::{
+    ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Pool, Snapshot, State, Volume,
+};
 use crate::name::{Name, VolumeName};
 use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
@@ -213,6 +215,30 @@ impl Transaction<'_> {
         let gone = Write::RemoveDirectory(directory.id, directory.name.clone());
         self.writes.push(gone);
         self.view.remove_directory(&directory.name);
+    }
+
+    pub fn put_vault(&mut self, vault: BackupVault) {
+        let vault = Arc::new(vault);
+        self.writes.push(Write::Vault(Arc::clone(&vault)));
+        self.view.put_vault(vault);
+    }
+
+    pub fn remove_vault(&mut self, vault: &BackupVault) {
+        let gone = Write::RemoveVault(vault.id, vault.name.clone());
+        self.writes.push(gone);
+        self.view.remove_vault(&vault.name);
+    }
+
+    pub fn put_backup(&mut self, backup: Backup) {
+        let backup = Arc::new(backup);
+        self.writes.push(Write::Backup(Arc::clone(&backup)));
+        self.view.put_backup(backup);
+    }
+
+    pub fn remove_backup(&mut self, backup: &Backup) {
+        let gone = Write::RemoveBackup(backup.id, backup.name.clone());
+        self.writes.push(gone);
+        self.view.remove_backup(&backup.name);
     }
 
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
@@ -801,6 +827,12 @@ fn assemble(
     for directory in &loaded.directories {
         view.put_directory(Arc::new(directory.clone()));
     }
+    for vault in &loaded.vaults {
+        view.put_vault(Arc::new(vault.clone()));
+    }
+    for backup in &loaded.backups {
+        view.put_backup(Arc::new(backup.clone()));
+    }
     for edit in &loaded.relations {
         view.relations.apply(edit);
     }
@@ -836,6 +868,10 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         Write::RemovePolicy(_, name) => view.remove_policy(name),
         Write::Directory(directory) => view.put_directory(Arc::clone(directory)),
         Write::RemoveDirectory(_, name) => view.remove_directory(name),
+        Write::Vault(vault) => view.put_vault(Arc::clone(vault)),
+        Write::RemoveVault(_, name) => view.remove_vault(name),
+        Write::Backup(backup) => view.put_backup(Arc::clone(backup)),
+        Write::RemoveBackup(_, name) => view.remove_backup(name),
         // The view has nothing of these.
         Write::Share(..)
         | Write::RemoveShare(_)

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use weir_base::limits::memory::{VOLUME_BYTES, VOLUME_SHARE};
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
-    Backend, BackendError, BindingLevel, Capacity, DomainSpec, ExportRule, ExportSpec, Facts,
-    Point, Publication, SnapshotState, Space, Squash, TakenSnapshot, Throttled, VolumeSpec,
-    VolumeState,
+    Backend, BackendError, BackupSpec, BackupState, BindingLevel, Capacity, DomainSpec, ExportRule,
+    ExportSpec, Facts, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot, Throttled,
+    VolumeSpec, VolumeState,
 };
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
@@ -23,6 +23,7 @@ use weir_vfs::{
 };
 use weir_volume::{Engine, Snapshot};
 
+use crate::backups::Backups;
 use crate::size::Size;
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
@@ -49,6 +50,7 @@ pub struct Node {
     memory: Option<Size>,
     overcommit: Option<f64>,
     smb_off: bool,
+    backups: Option<Arc<Backups>>,
 }
 
 /// Membership of Active Directory domains.
@@ -86,6 +88,8 @@ pub struct Parts {
     pub overcommit: Option<f64>,
     /// True if SMB is not served.
     pub smb_off: bool,
+    /// Backups; `None` without a bucket.
+    pub backups: Option<Arc<Backups>>,
 }
 
 impl Parts {
@@ -107,6 +111,7 @@ impl Parts {
             memory: None,
             overcommit: None,
             smb_off: false,
+            backups: None,
         }
     }
 }
@@ -186,7 +191,21 @@ impl Node {
             memory: parts.memory,
             overcommit: parts.overcommit,
             smb_off: parts.smb_off,
+            backups: parts.backups,
         }
+    }
+
+    /// Ends running backups and restorations soon; the next start goes on with them.
+    pub fn stop_backups(&self) {
+        if let Some(backups) = &self.backups {
+            backups.stop();
+        }
+    }
+
+    fn backups(&self) -> Outcome<&Backups> {
+        let none = "cannot use backups: the server has no bucket (start it with --backup-bucket)";
+        let missing = || BackendError::Precondition(none.to_owned());
+        self.backups.as_deref().ok_or_else(missing)
     }
 
     fn has_room(&self) -> Outcome<()> {
@@ -347,7 +366,7 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule, transport: Transport) -> Vec<R
     clients.into_iter().map(make).collect()
 }
 
-fn failed(what: &str, key: &str) -> impl FnOnce(FsError) -> BackendError {
+pub(crate) fn failed(what: &str, key: &str) -> impl FnOnce(FsError) -> BackendError {
     let place = format!("{what} {key}");
     move |error| match error {
         FsError::NotFound | FsError::Stale => BackendError::NotFound(place),
@@ -401,6 +420,7 @@ impl Backend for Node {
             overcommit: self.overcommit,
             smb_off: self.smb_off,
             usage_off: !self.engine.counts_usage(),
+            backups: self.backups.is_some(),
         }
     }
 
@@ -614,6 +634,38 @@ impl Backend for Node {
 
     fn leave_domain(&self, domain: &str) -> Outcome<()> {
         self.domains()?.leave(domain)
+    }
+
+    fn vault_create(&self, vault: &str) -> Outcome<()> {
+        self.backups()?.create(vault)
+    }
+
+    fn vault_delete(&self, vault: &str) -> Outcome<()> {
+        self.backups()?.delete(vault)
+    }
+
+    fn backup_take(&self, spec: &BackupSpec) -> Outcome<BackupState> {
+        self.backups()?.take(&self.find(&spec.volume)?, spec)
+    }
+
+    fn backup_delete(&self, vault: &str, backup: &str) -> Outcome<()> {
+        self.backups()?.delete_backup(vault, backup)
+    }
+
+    fn restore_volume(&self, spec: &VolumeSpec, vault: &str, backup: &str) -> Outcome<VolumeState> {
+        let backups = self.backups()?;
+        let key = &spec.key;
+        let there = self.find(key).ok();
+        let done = there.is_some_and(|volume| volume.mirror().is_none() && volume.used() > 0);
+        if !done {
+            let protected = VolumeSpec {
+                protection: true,
+                ..spec.clone()
+            };
+            self.create_volume(&protected)?;
+            backups.restore(&self.engine, &self.find(key)?, (vault, backup))?;
+        }
+        self.volume(key)
     }
 
     fn point(&self) -> Point {

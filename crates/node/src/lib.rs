@@ -12,6 +12,7 @@
 //! - [`os`], [`port`], [`size`]: the operating system, its ports, sizes in words.
 
 pub mod backend;
+pub mod backups;
 pub mod control_socket;
 pub mod counters;
 pub mod data_folder;

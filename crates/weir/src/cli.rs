@@ -142,6 +142,21 @@ pub struct RadosArgs {
     pub ceph_user: Option<String>,
 }
 
+/// The bucket for backups.
+#[derive(Debug, Default, Args)]
+pub struct Backups {
+    /// Where backups go: s3://BUCKET?endpoint=URL&region=NAME, or a folder of another disk. Backup
+    /// vaults are made in it. Their keys are in the data folder; `weir backup` copies them
+    #[arg(long, value_name = "BUCKET")]
+    pub backup_bucket: Option<String>,
+    /// A file with ACCESS_KEY:SECRET_KEY of the bucket
+    #[arg(long, value_name = "FILE", requires = "backup_bucket")]
+    pub backup_credentials: Option<PathBuf>,
+    /// Certificates (PEM) by which to know the bucket's server, in place of the public ones
+    #[arg(long, value_name = "FILE", requires = "backup_bucket")]
+    pub backup_ca: Option<PathBuf>,
+}
+
 /// `weir serve`
 #[derive(Debug, Args)]
 pub struct Serve {
@@ -160,6 +175,9 @@ pub struct Serve {
     /// differ
     #[arg(long, value_name = "ADDR/BITS")]
     pub instance_addresses: Option<AddressBlock>,
+    /// Backups.
+    #[command(flatten)]
+    pub backups: Backups,
     /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
     pub smb: ApiAddress,

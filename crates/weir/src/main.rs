@@ -6,6 +6,7 @@
 mod accounts;
 mod ad;
 mod announce;
+mod bucket;
 mod callbacks;
 mod certificate;
 mod cli;

@@ -9,7 +9,7 @@ use weir_store::folder::Folder;
 use crate::cli::Serve;
 use crate::endpoint::ApiAddress;
 use crate::plane;
-use crate::{instances, krb5, rados, referrals, tls, usage};
+use crate::{bucket, instances, krb5, rados, referrals, tls, usage};
 use weir_node::exports;
 
 /// Checks the options, the files that they name and the catalog. Returns true for a first start,
@@ -39,6 +39,7 @@ pub fn options(args: &Serve) -> Result<()> {
     let rules = exports::rules(&args.export_options).map_err(usage::error)?;
     tls::config(args, &rules)?;
     instances::check(args)?;
+    bucket::open(&args.backups).map_err(usage::error)?;
     referrals::read(&args.nfs4_referral).map_err(usage::error)?;
     plane::check(args)?;
     if let Some(path) = &args.krb5_keytab {

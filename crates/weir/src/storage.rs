@@ -40,9 +40,10 @@ use crate::notify::Starting;
 use crate::rados::Held;
 use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
-use crate::{domains, plane, referrals, resolve, tls, users};
+use crate::{bucket, domains, plane, referrals, resolve, tls, users};
 use weir_net::{self as net, Backend, Seat, Services, Wakeups};
 use weir_node::backend::{self, Node};
+use weir_node::backups::{self, Backups};
 use weir_node::control_socket::Control;
 use weir_node::counters::Counters;
 use weir_node::data_folder;
@@ -71,9 +72,10 @@ const LOCK_SHARE: u64 = 32;
 const HEAP_SHARE: u64 = 8;
 
 /// Files of the data folder that a partner needs when it takes over, besides the catalog.
-const SHIPPED_FILES: [&str; 5] = [
+const SHIPPED_FILES: [&str; 6] = [
     data_folder::HANDLE_KEY,
     accounts::FILE,
+    backups::KEYS,
     domains::FILE,
     ad::KEYTAB,
     ad::FILE,
@@ -310,6 +312,11 @@ impl Storage {
             // Who logs on with a password, and NFS by numbers, go on being served.
             tracing::error!("users of the domain that was joined cannot log on: {error:#}");
         }
+        let bucket = bucket::open(&args.backups)?;
+        let backups = bucket.map(|bucket| {
+            let (folder, clock) = (args.data.clone(), Arc::clone(clock));
+            Arc::new(Backups::new(bucket, folder, Arc::clone(&rng), clock))
+        });
         let node = Arc::new(Node::new(backend::Parts {
             engine: Arc::clone(&engine),
             vfs: Arc::clone(&vfs),
@@ -320,6 +327,7 @@ impl Storage {
             memory: Some(whole),
             overcommit: args.overcommit,
             smb_off: !matches!(args.smb, ApiAddress::At(_)),
+            backups,
         }));
         let serves_smb = matches!(args.smb, ApiAddress::At(_));
         if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {

@@ -202,6 +202,8 @@ mod tests {
         for m in [
             &netapp::STORAGE_POOL,
             &netapp::ACTIVE_DIRECTORY,
+            &netapp::BACKUP_VAULT,
+            &netapp::BACKUP,
             &netapp::VOLUME,
             &netapp::SNAPSHOT,
             &netapp::QUOTA_RULE,

@@ -76,6 +76,128 @@ pub static ACTIVE_DIRECTORY: Message = Message {
     ],
 };
 
+/// The public message `google.cloud.netapp.v1.BackupVault`.
+pub static BACKUP_VAULT: Message = Message {
+    name: "google.cloud.netapp.v1.BackupVault",
+    fields: &[
+        field("name", Kind::String),
+        field("state", Kind::Enum(&BACKUP_VAULT_STATE)).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("description", Kind::String),
+        field("labels", Kind::Labels),
+        field("backupVaultType", Kind::Enum(&BACKUP_VAULT_TYPE)),
+        field("sourceRegion", Kind::String).output_only(),
+        field("backupRegion", Kind::String),
+        field("sourceBackupVault", Kind::String).output_only(),
+        field("destinationBackupVault", Kind::String).output_only(),
+        field(
+            "backupRetentionPolicy",
+            Kind::Message(&BACKUP_RETENTION_POLICY),
+        ),
+        field("kmsConfig", Kind::String),
+        field("encryptionState", Kind::Enum(&ENCRYPTION_STATE)).output_only(),
+        field("backupsCryptoKeyVersion", Kind::String).output_only(),
+        // Not in the public definition: the reason of a state.
+        field("stateDetails", Kind::String).output_only(),
+    ],
+};
+
+/// The public message `google.cloud.netapp.v1.BackupVault.BackupRetentionPolicy`.
+pub static BACKUP_RETENTION_POLICY: Message = Message {
+    name: "google.cloud.netapp.v1.BackupVault.BackupRetentionPolicy",
+    fields: &[
+        field("backupMinimumEnforcedRetentionDays", Kind::Int32),
+        field("dailyBackupImmutable", Kind::Bool),
+        field("weeklyBackupImmutable", Kind::Bool),
+        field("monthlyBackupImmutable", Kind::Bool),
+        field("manualBackupImmutable", Kind::Bool),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.BackupVault.State`.
+pub static BACKUP_VAULT_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.BackupVault.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("READY", 1),
+        ("CREATING", 2),
+        ("DELETING", 3),
+        ("ERROR", 4),
+        ("UPDATING", 5),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.BackupVault.BackupVaultType`.
+pub static BACKUP_VAULT_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.BackupVault.BackupVaultType",
+    open: false,
+    values: &[
+        ("BACKUP_VAULT_TYPE_UNSPECIFIED", 0),
+        ("IN_REGION", 1),
+        ("CROSS_REGION", 2),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.BackupVault.EncryptionState`.
+pub static ENCRYPTION_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.BackupVault.EncryptionState",
+    open: false,
+    values: &[
+        ("ENCRYPTION_STATE_UNSPECIFIED", 0),
+        ("ENCRYPTION_STATE_PENDING", 1),
+        ("ENCRYPTION_STATE_COMPLETED", 2),
+        ("ENCRYPTION_STATE_IN_PROGRESS", 3),
+        ("ENCRYPTION_STATE_FAILED", 4),
+    ],
+};
+
+/// The public message `google.cloud.netapp.v1.Backup`.
+pub static BACKUP: Message = Message {
+    name: "google.cloud.netapp.v1.Backup",
+    fields: &[
+        field("name", Kind::String),
+        field("state", Kind::Enum(&BACKUP_STATE)).output_only(),
+        field("description", Kind::String),
+        field("volumeUsageBytes", Kind::Int64).output_only(),
+        field("backupType", Kind::Enum(&BACKUP_TYPE)).output_only(),
+        field("sourceVolume", Kind::String),
+        field("sourceSnapshot", Kind::String),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("labels", Kind::Labels),
+        field("chainStorageBytes", Kind::Int64).output_only(),
+        field("satisfiesPzs", Kind::Bool).output_only(),
+        field("satisfiesPzi", Kind::Bool).output_only(),
+        field("volumeRegion", Kind::String).output_only(),
+        field("backupRegion", Kind::String).output_only(),
+        field("enforcedRetentionEndTime", Kind::Timestamp).output_only(),
+        // Not in the public definition: the reason of a state.
+        field("stateDetails", Kind::String).output_only(),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.Backup.State`.
+pub static BACKUP_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Backup.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("CREATING", 1),
+        ("UPLOADING", 2),
+        ("READY", 3),
+        ("DELETING", 4),
+        ("ERROR", 5),
+        ("UPDATING", 6),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.Backup.Type`.
+pub static BACKUP_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Backup.Type",
+    open: false,
+    values: &[("TYPE_UNSPECIFIED", 0), ("MANUAL", 1), ("SCHEDULED", 2)],
+};
+
 /// The public enum `google.cloud.netapp.v1.ActiveDirectory.State`.
 pub static ACTIVE_DIRECTORY_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.ActiveDirectory.State",

@@ -2,7 +2,7 @@
 
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
-use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, Volume};
+use crate::model::{ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, Volume};
 use crate::named::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
@@ -21,6 +21,8 @@ pub(crate) struct Loaded {
     pub policies: Vec<NamedPolicy>,
     /// Domains of Active Directory.
     pub directories: Vec<ActiveDirectory>,
+    pub vaults: Vec<BackupVault>,
+    pub backups: Vec<Backup>,
     /// Keys of engine volumes to be deleted.
     pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
@@ -52,6 +54,12 @@ impl Catalog {
                     "active_directories",
                     "SELECT name, body FROM active_directories",
                 )
+                .await?,
+            vaults: self
+                .table("backup_vaults", "SELECT name, body FROM backup_vaults")
+                .await?,
+            backups: self
+                .table("backups", "SELECT name, body FROM backups")
                 .await?,
             tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,

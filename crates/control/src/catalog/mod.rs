@@ -55,6 +55,7 @@ const MIGRATIONS: &[Migration] = &[
     ACTIVE_DIRECTORIES,
     TOKEN_TIMES,
     SERVICE_ACCOUNTS,
+    BACKUPS,
 ];
 
 /// Version that this program supports.
@@ -139,6 +140,19 @@ const SERVICE_ACCOUNTS: Migration = Migration {
     ],
     sqlite: &[],
     postgres: &[],
+};
+
+/// Vaults of backups, and backups.
+const BACKUPS: Migration = Migration {
+    both: &[],
+    sqlite: &[
+        "CREATE TABLE backup_vaults (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE backups (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+    postgres: &[
+        "CREATE TABLE backup_vaults (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE backups (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
 };
 
 /// An error of the catalog.

@@ -8,8 +8,8 @@
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
-use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, Volume};
-use crate::name::{Collection, Name, SnapshotName, VolumeName};
+use crate::model::{ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, Volume};
+use crate::name::{BackupName, Collection, Name, SnapshotName, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, Connection};
@@ -43,6 +43,10 @@ pub(crate) enum Write {
     RemovePolicy(u64, PolicyName),
     Directory(Arc<ActiveDirectory>),
     RemoveDirectory(u64, Name),
+    Vault(Arc<BackupVault>),
+    RemoveVault(u64, Name),
+    Backup(Arc<Backup>),
+    RemoveBackup(u64, BackupName),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// Records that the engine's volume with this key has to be deleted.
@@ -68,6 +72,10 @@ const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $
 const PUT_POLICY: &str = "INSERT INTO named_policies (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 const PUT_DIRECTORY: &str = "INSERT INTO active_directories (id, name, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+const PUT_VAULT: &str = "INSERT INTO backup_vaults (id, name, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+const PUT_BACKUP: &str = "INSERT INTO backups (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
      ON CONFLICT (name) DO UPDATE SET body = excluded.body";
@@ -340,6 +348,19 @@ impl Write {
             }
             Write::RemoveDirectory(id, _) => {
                 Statement::by_id("DELETE FROM active_directories WHERE id = $1", *id)
+            }
+            Write::Vault(vault) => {
+                let name = vault.name.full(Collection::BackupVaults);
+                Statement::put(PUT_VAULT, vault.id, name, vault)?
+            }
+            Write::RemoveVault(id, _) => {
+                Statement::by_id("DELETE FROM backup_vaults WHERE id = $1", *id)
+            }
+            Write::Backup(backup) => {
+                Statement::put(PUT_BACKUP, backup.id, backup.name.to_string(), backup)?
+            }
+            Write::RemoveBackup(id, _) => {
+                Statement::by_id("DELETE FROM backups WHERE id = $1", *id)
             }
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {

@@ -4,6 +4,7 @@
 //! A refusal names the rule, the numbers, and a valid value.
 
 pub(crate) mod active_directory;
+pub(crate) mod backup;
 pub(crate) mod exports;
 pub(crate) mod named;
 pub(crate) mod names;

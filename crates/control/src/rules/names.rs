@@ -1,6 +1,7 @@
 //! Identifiers, labels and the client's own fields: valid contents and sizes.
 
 use crate::model::{Extra, Labels};
+use crate::mutation::DescriptionChange;
 use crate::name::{Place, SnapshotName};
 use crate::named::{NamedKind, PolicyName};
 use crate::refusal::{Refusal, Status};
@@ -165,6 +166,23 @@ pub fn merge(into: &mut Extra, change: Extra) {
             into.insert(key, value);
         }
     }
+}
+
+/// Changes a description, labels and the client's own fields.
+pub fn describe(
+    description: &mut String,
+    labels: &mut Labels,
+    extra: &mut Extra,
+    change: &DescriptionChange,
+) -> Result<(), Refusal> {
+    if let Some(text) = &change.description {
+        description.clone_from(text);
+    }
+    if let Some(new) = &change.labels {
+        labels.clone_from(new);
+    }
+    merge(extra, change.extra.clone());
+    check_words(description, labels, extra)
 }
 
 fn clipped(text: &str) -> String {

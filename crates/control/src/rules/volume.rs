@@ -77,6 +77,9 @@ pub fn create(
             ));
         }
     }
+    if let Some(backup) = &new.restore_of {
+        super::backup::restore(view, backup, new.capacity_gib)?;
+    }
     let mut volume = Volume {
         id,
         key: format!("v-{id:016x}").into(),
@@ -100,6 +103,7 @@ pub fn create(
         snapshot_runs: Runs::new(),
         deletion_restricted: new.deletion_restricted,
         clone_of: new.clone_of.clone(),
+        restore_of: new.restore_of.clone(),
         splitting: false,
         protection: new.protection,
         assigned: Assigned::default(),

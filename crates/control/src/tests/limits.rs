@@ -65,6 +65,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         snapshot_runs: Default::default(),
         deletion_restricted: false,
         clone_of: None,
+        restore_of: None,
         splitting: false,
         protection: false,
         assigned: Default::default(),

@@ -17,6 +17,7 @@ async fn bench(overcommit: Option<f64>) -> Bench {
         overcommit,
         smb_off: true,
         usage_off: false,
+        backups: false,
     });
     bench
 }
@@ -107,6 +108,7 @@ async fn the_bound_refuses_more_and_nothing_else() {
         overcommit: Some(1.5),
         smb_off: false,
         usage_off: false,
+        backups: false,
     });
     for more in [
         pool("more", "PREMIUM", 2048, QosType::Auto),

@@ -2,8 +2,10 @@
 
 use super::View;
 use crate::figures::{PoolUse, bytes_of};
-use crate::model::{ActiveDirectory, Operation, Pool, Snapshot, State, Volume};
-use crate::name::{Name, SnapshotName, Surface, VolumeName};
+use crate::model::{
+    ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, State, Volume,
+};
+use crate::name::{BackupName, Name, SnapshotName, Surface, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use std::sync::Arc;
 use weir_base::invariant;
@@ -121,6 +123,22 @@ impl View {
 
     pub(crate) fn remove_directory(&mut self, name: &Name) {
         self.directories.remove_mut(name);
+    }
+
+    pub(crate) fn put_vault(&mut self, vault: Arc<BackupVault>) {
+        self.vaults.insert_mut(vault.name.clone(), vault);
+    }
+
+    pub(crate) fn remove_vault(&mut self, name: &Name) {
+        self.vaults.remove_mut(name);
+    }
+
+    pub(crate) fn put_backup(&mut self, backup: Arc<Backup>) {
+        self.backups.insert_mut(backup.name.clone(), backup);
+    }
+
+    pub(crate) fn remove_backup(&mut self, name: &BackupName) {
+        self.backups.remove_mut(name);
     }
 
     /// Stores a change that affects neither the data path nor the pool.

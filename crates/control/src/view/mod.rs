@@ -9,8 +9,10 @@ mod edit;
 
 use crate::figures::{self, PoolFigures, PoolUse};
 use crate::levels::Levels;
-use crate::model::{ActiveDirectory, Operation, Pool, Resource, Snapshot, Volume};
-use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
+use crate::model::{
+    ActiveDirectory, Backup, BackupVault, Operation, Pool, Resource, Snapshot, Volume,
+};
+use crate::name::{BackupName, Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
 use std::net::IpAddr;
@@ -59,6 +61,8 @@ pub struct View {
     /// Policies that volumes refer to.
     pub(crate) policies: Map<PolicyName, Arc<NamedPolicy>>,
     pub(crate) directories: Map<Name, Arc<ActiveDirectory>>,
+    pub(crate) vaults: Map<Name, Arc<BackupVault>>,
+    pub(crate) backups: Map<BackupName, Arc<Backup>>,
 }
 
 /// A part of a collection: a place, where the location may be `-` for all, and the name to begin
@@ -152,6 +156,8 @@ impl View {
                 .map(|policy| (policy.name.clone(), Arc::new(policy)))
                 .collect(),
             directories: Map::default(),
+            vaults: Map::default(),
+            backups: Map::default(),
         }
     }
 
@@ -174,6 +180,8 @@ impl View {
             Target::Pool(_)
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
+            | Target::BackupVault(_)
+            | Target::Backup(_)
             | Target::Relation(_) => None,
         }
     }
@@ -192,6 +200,31 @@ impl View {
     /// Returns all Active Directory domains of all places, in the order of their names.
     pub fn every_active_directory(&self) -> impl Iterator<Item = &Arc<ActiveDirectory>> {
         self.directories.values()
+    }
+
+    /// Returns the vault with this name.
+    pub fn backup_vault(&self, name: &Name) -> Option<&Arc<BackupVault>> {
+        self.vaults.get(name)
+    }
+
+    /// Returns the backup with this name.
+    pub fn backup(&self, name: &BackupName) -> Option<&Arc<Backup>> {
+        self.backups.get(name)
+    }
+
+    /// Returns the backups of a vault, in the order of their names.
+    pub fn backups_in(&self, vault: &Name) -> impl Iterator<Item = &Arc<Backup>> {
+        let first = BackupName {
+            vault: vault.clone(),
+            id: "".into(),
+        };
+        let from = self.backups.range(first..).map(|(_, backup)| backup);
+        from.take_while(move |backup| backup.name.vault == *vault)
+    }
+
+    /// Returns the backups of all vaults, in the order of their names.
+    pub fn every_backup(&self) -> impl Iterator<Item = &Arc<Backup>> {
+        self.backups.values()
     }
 
     /// Returns the snapshot with this name.
@@ -239,8 +272,18 @@ impl View {
                 let found = self.active_directory(name).cloned();
                 found.map(Resource::ActiveDirectory)
             }
+            Target::BackupVault(name) => {
+                let found = self.backup_vault(name).cloned();
+                found.map(Resource::BackupVault)
+            }
+            Target::Backup(name) => self.backup(name).cloned().map(Resource::Backup),
             Target::Replication(_) | Target::Relation(_) => None,
         }
+    }
+
+    /// Returns vaults, in the order of their names.
+    pub fn backup_vaults(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<BackupVault>> {
+        part_of(&self.vaults, part, |name| name, named_in)
     }
 
     /// Returns Active Directory domains, in the order of their names.

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::cli::{Backup, Restore};
 use crate::progress::Task;
 use crate::{accounts, ad, domains, plane};
-use weir_node::data_folder;
+use weir_node::{backups, data_folder};
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
@@ -30,9 +30,10 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Largest manifest that is read.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
 /// Files that are copied where they exist, by name.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     IDENTITY,
     data_folder::HANDLE_KEY,
+    backups::KEYS,
     "node-id",
     accounts::FILE,
     domains::FILE,

@@ -1,0 +1,302 @@
+"""Backups over the public API: made, built on, restored, interrupted and deleted, in a folder and in a bucket of S3."""
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
+from nfs3 import Nfs  # noqa: E402
+from weirtest import PLACE, WEIR, Server  # noqa: E402
+
+MOTO = os.environ.get("MOTO")
+VAULTS = f"{PLACE}/backupVaults"
+MIB = 1 << 20
+
+
+class Case(unittest.TestCase):
+    def serve(self, *arguments):
+        self.server = Server("--backup-bucket", *arguments, memory="256M")
+        self.addCleanup(self.server.close)
+        return self.server
+
+    def ok(self, method, path, body=None, **query):
+        status, answer = self.server.ask(method, path, body, query)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def ended(self, operation, seconds=120):
+        end = time.monotonic() + seconds
+        while not operation.get("done"):
+            self.assertLess(time.monotonic(), end, operation)
+            time.sleep(0.1)
+            operation = self.ok("GET", operation["name"])
+        return operation
+
+    def done(self, method, path, body=None, **query):
+        operation = self.ended(self.ok(method, path, body, **query))
+        self.assertNotIn("error", operation, operation)
+        return operation["response"]
+
+    def fails(self, method, path, body=None, **query):
+        operation = self.ended(self.ok(method, path, body, **query))
+        self.assertIn("error", operation, operation)
+        return operation["error"]
+
+    def refused(self, code, method, path, body=None, **query):
+        status, answer = self.server.ask(method, path, body, query)
+        self.assertEqual(status, code, answer)
+        return answer["error"]["message"]
+
+    def prepare(self):
+        self.done("POST", f"{PLACE}/storagePools", {"serviceLevel": "FLEX", "capacityGib": "1024"}, storagePoolId="pool")
+        self.volume("v1")
+
+    def volume(self, name, **fields):
+        body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": name,
+                "protocols": ["NFSV3"], **fields}
+        return self.done("POST", f"{PLACE}/volumes", body, volumeId=name)
+
+    def nfs(self, share):
+        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1])
+        client = Nfs(port, f"/{share}")
+        self.addCleanup(client.close)
+        return client
+
+    def back_up(self, name, volume="v1", **fields):
+        body = {"sourceVolume": f"{PLACE}/volumes/{volume}", **fields}
+        return self.done("POST", f"{VAULTS}/safe/backups", body, backupId=name)
+
+    def restore(self, share, backup):
+        made = self.volume(share, restoreParameters={"sourceBackup": f"{VAULTS}/safe/backups/{backup}"})
+        self.assertEqual(made["restoreParameters"]["sourceBackup"], f"{VAULTS}/safe/backups/{backup}")
+        return self.nfs(share)
+
+    def story(self):
+        """The same on every bucket."""
+        self.prepare()
+        vault = self.done("POST", VAULTS, {"description": "off the machine"}, backupVaultId="safe")
+        self.assertEqual((vault["state"], vault["backupVaultType"]), ("READY", "IN_REGION"))
+        files = self.nfs("v1")
+        large, small = os.urandom(20 * MIB), b"first"
+        files.put(b"large", large, mode=0o640, uid=7, gid=8)
+        files.put(b"small", small)
+        folder = files.mkdir(b"folder")
+        files.put(b"within", b"in it", of=folder)
+        files.symlink(b"link", b"folder/within")
+        one = self.back_up("one")
+        self.assertEqual((one["state"], one["backupType"]), ("READY", "MANUAL"))
+        self.assertGreater(int(one["chainStorageBytes"]), 20 * MIB)
+        files.put(b"small", b"second")
+        files.remove(b"within", of=folder)
+        two = self.back_up("two")
+        self.assertLess(int(two["chainStorageBytes"]), MIB)
+        names = [b["name"].rsplit("/")[-1] for b in self.ok("GET", f"{VAULTS}/safe/backups")["backups"]]
+        self.assertEqual(names, ["one", "two"])
+        # The source goes, and the first backup with it; what the second needs of it stays.
+        for snapshot in self.ok("GET", f"{PLACE}/volumes/v1/snapshots").get("snapshots", []):
+            self.done("DELETE", snapshot["name"])
+        self.done("DELETE", f"{PLACE}/volumes/v1", force="true")
+        old = self.restore("old", "one")
+        self.assertEqual(old.read(old.lookup(b"small")), small)
+        self.assertEqual(old.stat(old.lookup(b"large"))[:3], (0o640, 7, 8))
+        self.assertEqual(old.read(old.lookup(b"within", of=old.lookup(b"folder"))), b"in it")
+        self.done("DELETE", f"{VAULTS}/safe/backups/one")
+        new = self.restore("new", "two")
+        self.assertEqual(new.read(new.lookup(b"large")), large)
+        self.assertEqual(new.read(new.lookup(b"small")), b"second")
+        with self.assertRaises(OSError):
+            new.lookup(b"within", of=new.lookup(b"folder"))
+        # It is a volume like others.
+        new.put(b"small", b"third")
+        self.assertEqual(new.read(new.lookup(b"small")), b"third")
+        self.assertIn("backups", self.refused(400, "DELETE", f"{VAULTS}/safe"))
+        self.done("DELETE", f"{VAULTS}/safe/backups/two")
+        self.done("DELETE", f"{VAULTS}/safe")
+        self.assertEqual(self.ok("GET", VAULTS), {})
+
+
+class OfAFolder(Case):
+    def setUp(self):
+        self.bucket = tempfile.mkdtemp(prefix="weir-bucket-")
+        self.addCleanup(shutil.rmtree, self.bucket, ignore_errors=True)
+        self.serve(self.bucket)
+
+    def objects(self):
+        return [os.path.join(at, name) for at, _, names in os.walk(self.bucket) for name in names]
+
+    def test_a_volume_is_restored_after_it_is_gone(self):
+        self.story()
+        self.assertEqual(self.objects(), [])
+
+    def test_a_kill_in_the_middle_costs_nothing(self):
+        """Killed again and again while a backup and a restoration are made: each ends, after at most as many kills."""
+        self.prepare()
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        large = os.urandom(48 * MIB)
+        self.nfs("v1").put(b"large", large)
+        body = {"sourceVolume": f"{PLACE}/volumes/v1"}
+        operation = self.ok("POST", f"{VAULTS}/safe/backups", body, backupId="one")
+        kills = self.kill_until_done(operation, lambda: len(self.objects()) - 1)
+        backup = self.ok("GET", f"{VAULTS}/safe/backups/one")
+        self.assertEqual(backup["state"], "READY")
+        body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": "v2", "protocols": ["NFSV3"],
+                "restoreParameters": {"sourceBackup": backup["name"]}}
+        operation = self.ok("POST", f"{PLACE}/volumes", body, volumeId="v2")
+        kills += self.kill_until_done(operation, lambda: 1)
+        self.assertGreater(kills, 0)
+        restored = self.nfs("v2")
+        self.assertEqual(restored.read(restored.lookup(b"large")), large)
+
+    def kill_until_done(self, operation, progress):
+        """Kills the server each time that something was done, three times at most. Returns how often it was."""
+        kills = 0
+        while kills < 3:
+            end = time.monotonic() + 60
+            seen = progress()
+            while not operation.get("done") and progress() == seen and seen > 1 and time.monotonic() < end:
+                operation = self.ok("GET", operation["name"])
+            if operation.get("done"):
+                break
+            self.server.stop(signal.SIGKILL)
+            kills += 1
+            self.server.start()
+            operation = self.ok("GET", operation["name"])
+        operation = self.ended(operation)
+        self.assertNotIn("error", operation, operation)
+        return kills
+
+    def test_bad_input_is_refused_by_name(self):
+        self.prepare()
+        message = self.refused(404, "POST", f"{VAULTS}/none/backups", {"sourceVolume": f"{PLACE}/volumes/v1"}, backupId="b")
+        self.assertIn("backup vault none", message)
+        self.assertIn("backupRegion", self.refused(400, "POST", VAULTS, {"backupRegion": "elsewhere"}, backupVaultId="v"))
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        backups = f"{VAULTS}/safe/backups"
+        self.assertIn("sourceVolume", self.refused(400, "POST", backups, {}, backupId="b"))
+        self.assertIn("sourceVolume", self.refused(400, "POST", backups, {"sourceVolume": "v1"}, backupId="b"))
+        missing = {"sourceVolume": f"{PLACE}/volumes/none"}
+        self.assertIn("none", self.refused(404, "POST", backups, missing, backupId="b"))
+        of = {"sourceVolume": f"{PLACE}/volumes/v1", "sourceSnapshot": f"{PLACE}/volumes/v1/snapshots/none"}
+        self.assertIn("none", self.refused(404, "POST", backups, of, backupId="b"))
+        self.back_up("b")
+        self.assertIn("already", self.refused(409, "POST", backups, {"sourceVolume": f"{PLACE}/volumes/v1"}, backupId="b"))
+        body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": "x", "protocols": ["NFSV3"],
+                "restoreParameters": {"sourceBackup": f"{backups}/none"}}
+        self.assertIn("none", self.refused(404, "POST", f"{PLACE}/volumes", body, volumeId="x"))
+        changed = self.done("PATCH", f"{backups}/b", {"description": "said"}, updateMask="description")
+        self.assertEqual(changed["description"], "said")
+        checked = self.ok("DELETE", f"{backups}/b", validateOnly="true")
+        self.assertTrue(checked["validateOnly"])
+
+    def test_a_damaged_bucket_is_reported_and_restores_nothing(self):
+        self.prepare()
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        self.nfs("v1").put(b"large", os.urandom(4 * MIB))
+        self.back_up("one")
+        pack = max((at for at in self.objects() if "/packs/" in at), key=os.path.getsize)
+        with open(pack, "r+b") as file:
+            file.seek(os.path.getsize(pack) // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": "v2", "protocols": ["NFSV3"],
+                "restoreParameters": {"sourceBackup": f"{VAULTS}/safe/backups/one"}}
+        error = self.fails("POST", f"{PLACE}/volumes", body, volumeId="v2")
+        self.assertIn("damaged", error["message"])
+        status, _ = self.server.ask("GET", f"{PLACE}/volumes/v2")
+        self.assertEqual(status, 404, "the volume is not left half restored")
+
+
+@unittest.skipUnless(MOTO, "the S3 server could not be installed")
+class OfABucket(Case):
+    def setUp(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.s3 = subprocess.Popen([MOTO, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.end_s3)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                self.assertEqual(self.ask_s3("PUT", "/weir"), 200)
+                break
+            except OSError:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.05)
+        folder = tempfile.mkdtemp(prefix="weir-keys-")
+        self.addCleanup(shutil.rmtree, folder)
+        keys = os.path.join(folder, "keys")
+        with open(keys, "w") as file:
+            file.write("access:secret\n")
+        self.serve(f"s3://weir?endpoint=http://127.0.0.1:{self.port}", "--backup-credentials", keys)
+
+    def ask_s3(self, method, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            # As a client signs in, so that the server knows which service is asked.
+            scope = "access/20260101/us-east-1/s3/aws4_request"
+            connection.request(method, path, headers={"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, "
+                                                      "SignedHeaders=host, Signature=0"})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def end_s3(self):
+        self.s3.terminate()
+        self.s3.wait(30)
+
+    def test_a_volume_is_restored_after_it_is_gone(self):
+        self.story()
+
+    def test_a_bucket_that_is_gone_fails_the_backup_and_the_next_one_works(self):
+        self.prepare()
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        self.nfs("v1").put(b"file", b"contents")
+        self.assertEqual(self.ask_s3("DELETE", "/weir/none"), 204)
+        self.s3.send_signal(signal.SIGSTOP)
+        body = {"sourceVolume": f"{PLACE}/volumes/v1"}
+        operation = self.ok("POST", f"{VAULTS}/safe/backups", body, backupId="one")
+        self.assertEqual(self.ok("GET", f"{VAULTS}/safe/backups/one")["state"], "UPLOADING")
+        self.s3.send_signal(signal.SIGCONT)
+        self.assertNotIn("error", self.ended(operation))
+        self.end_s3()
+        error = self.fails("POST", f"{VAULTS}/safe/backups", body, backupId="two")
+        self.assertIn("bucket unavailable", error["message"])
+        self.assertEqual(self.ok("GET", f"{VAULTS}/safe/backups/two")["state"], "ERROR")
+
+
+class Without(unittest.TestCase):
+    def test_a_server_without_a_bucket_says_how_to_get_one(self):
+        server = Server(memory="256M")
+        self.addCleanup(server.close)
+        status, answer = server.ask("POST", VAULTS, {}, {"backupVaultId": "safe"})
+        self.assertEqual((status, answer["error"]["status"]), (400, "FAILED_PRECONDITION"))
+        self.assertIn("--backup-bucket", answer["error"]["message"])
+
+    def test_bad_options_refuse_the_start_and_leave_no_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = os.path.join(folder, "data")
+            for options, words in (
+                (["--backup-bucket", os.path.join(folder, "none")], "none"),
+                (["--backup-bucket", "ftp://x"], "neither s3 nor a folder"),
+                (["--backup-bucket", "s3://x"], "--backup-credentials"),
+                (["--backup-bucket", "s3://x?zone=1"], "zone"),
+                (["--backup-credentials", "x"], "--backup-bucket"),
+            ):
+                run = subprocess.run([WEIR, "serve", "--data", data, "--nfs", "127.0.0.1:0", "--api", "off", *options],
+                                     capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(run.returncode, 0)
+                self.assertIn(words, run.stderr)
+                self.assertFalse(os.path.exists(data), options)
+
+
+if __name__ == "__main__":
+    unittest.main()
