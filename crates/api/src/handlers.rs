@@ -591,24 +591,7 @@ impl Asked<'_> {
             ),
             Kind::Backup => self.backups(&q, &view)?,
             Kind::Volume => self.volumes(&q, &view, &within).await?,
-            Kind::Instance => {
-                let page: Page<(String, &Arc<Volume>)> = q.page(
-                    view.volumes(Surface::Filestore, &within).map(keyed),
-                    |(k, _)| k,
-                    |(_, v)| lro::volume(&view, v, None, self.at),
-                );
-                let facts = control.facts();
-                let shown = page.items.iter().map(|((_, v), _)| &***v);
-                let shown: Vec<&Volume> = shown.collect();
-                let used = control.volumes_used(shown.into_iter()).await;
-                let mut out = Vec::with_capacity(page.items.len());
-                for (((_, v), mut object), used) in page.items.into_iter().zip(used) {
-                    space::set(&mut object, space::of_volume(v, used, &facts), &facts);
-                    self.set_throughput(v, &mut object).await;
-                    out.push(object);
-                }
-                (out, page.next)
-            }
+            Kind::Instance => self.instances(&q, &view, &within).await,
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 self.snapshots(&q, &view, kind.surface()).await?
             }
@@ -674,6 +657,31 @@ impl Asked<'_> {
         let volumes: Vec<&Volume> = view.volumes_of(&pool.name).map(|v| &**v).collect();
         let used = self.app.control().volumes_used(volumes.into_iter()).await;
         used.into_iter().sum()
+    }
+
+    async fn instances(
+        &self,
+        q: &ListQuery,
+        view: &View,
+        within: &Within<'_>,
+    ) -> (Vec<Object>, String) {
+        let control = self.app.control();
+        let page: Page<(String, &Arc<Volume>)> = q.page(
+            view.volumes(Surface::Filestore, within).map(keyed),
+            |(k, _)| k,
+            |(_, v)| lro::volume(view, v, None, self.at),
+        );
+        let facts = control.facts();
+        let shown = page.items.iter().map(|((_, v), _)| &***v);
+        let shown: Vec<&Volume> = shown.collect();
+        let used = control.volumes_used(shown.into_iter()).await;
+        let mut out = Vec::with_capacity(page.items.len());
+        for (((_, v), mut object), used) in page.items.into_iter().zip(used) {
+            space::set(&mut object, space::of_volume(v, used, &facts), &facts);
+            self.set_throughput(v, &mut object).await;
+            out.push(object);
+        }
+        (out, page.next)
     }
 
     fn backups(&self, q: &ListQuery, view: &View) -> ApiResult<(Vec<Object>, String)> {

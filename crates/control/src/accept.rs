@@ -273,34 +273,9 @@ fn intend(
         Mutation::CreateQuotaRule(name, _)
         | Mutation::UpdateQuotaRule(name, _)
         | Mutation::DeleteQuotaRule(name) => change_quotas(tx, name, mutation, inputs),
-        Mutation::CreateActiveDirectory(name, new) => {
-            let directory =
-                rules::active_directory::create(&tx.view, name, new, inputs.id, tx.now)?;
-            tx.put_directory(directory);
-            let (name, again) = (name.clone(), false);
-            Ok((inputs.id, Job::JoinDomain { name, again }, false))
-        }
-        Mutation::UpdateActiveDirectory(name, change) => {
-            let directory = tx.view.active_directory(name).cloned();
-            let directory = directory.ok_or_else(|| missing(target))?;
-            let (next, again) = rules::active_directory::update(&directory, change)?;
-            tx.put_directory(next);
-            let name = name.clone();
-            let job = match again {
-                true => Job::JoinDomain { name, again },
-                false => Job::UpdateDomain(name),
-            };
-            Ok((directory.id, job, !again))
-        }
-        Mutation::DeleteActiveDirectory(name) => {
-            let directory = tx.view.active_directory(name).cloned();
-            let directory = directory.ok_or_else(|| missing(target))?;
-            rules::active_directory::delete(&tx.view, &directory)?;
-            let mut next = ActiveDirectory::clone(&directory);
-            next.state = State::Deleting;
-            tx.put_directory(next);
-            Ok((directory.id, Job::LeaveDomain(name.clone()), false))
-        }
+        Mutation::CreateActiveDirectory(..)
+        | Mutation::UpdateActiveDirectory(..)
+        | Mutation::DeleteActiveDirectory(_) => intend_domain(tx, mutation, target, inputs),
         Mutation::CreateBackupVault(..)
         | Mutation::UpdateBackupVault(..)
         | Mutation::DeleteBackupVault(_)
@@ -361,6 +336,46 @@ fn change_quotas(
     Ok((volume.id, Job::QuotaRule { name, verb }, false))
 }
 
+/// Intends a change of the membership of a domain.
+fn intend_domain(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    match mutation {
+        Mutation::CreateActiveDirectory(name, new) => {
+            let directory =
+                rules::active_directory::create(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_directory(directory);
+            let (name, again) = (name.clone(), false);
+            Ok((inputs.id, Job::JoinDomain { name, again }, false))
+        }
+        Mutation::UpdateActiveDirectory(name, change) => {
+            let directory = tx.view.active_directory(name).cloned();
+            let directory = directory.ok_or_else(|| missing(target))?;
+            let (next, again) = rules::active_directory::update(&directory, change)?;
+            tx.put_directory(next);
+            let name = name.clone();
+            let job = match again {
+                true => Job::JoinDomain { name, again },
+                false => Job::UpdateDomain(name),
+            };
+            Ok((directory.id, job, !again))
+        }
+        Mutation::DeleteActiveDirectory(name) => {
+            let directory = tx.view.active_directory(name).cloned();
+            let directory = directory.ok_or_else(|| missing(target))?;
+            rules::active_directory::delete(&tx.view, &directory)?;
+            let mut next = ActiveDirectory::clone(&directory);
+            next.state = State::Deleting;
+            tx.put_directory(next);
+            Ok((directory.id, Job::LeaveDomain(name.clone()), false))
+        }
+        _ => Err(missing(target)),
+    }
+}
+
 /// Intends a change of a vault or a backup. All jobs of a vault are in its lane.
 fn intend_backup(
     tx: &mut Transaction<'_>,
@@ -370,7 +385,10 @@ fn intend_backup(
 ) -> Result<Intent, Refusal> {
     match mutation {
         Mutation::CreateBackupVault(name, new) => {
-            let vault = rules::backup::create_vault(&tx.view, name, new, inputs, tx.now)?;
+            let vault = {
+                let made = (inputs.id, inputs.facts.backups);
+                rules::backup::create_vault(&tx.view, name, new, made, tx.now)?
+            };
             tx.put_vault(vault);
             Ok((inputs.id, Job::CreateBackupVault(name.clone()), false))
         }

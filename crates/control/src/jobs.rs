@@ -16,7 +16,7 @@
 //!
 //! | join | node joins · catalog: READY, done; or ERROR, failed ([`crate::domains`]) |
 //! | leave | node leaves · catalog forgets it, done |
-//! | backup | node makes it, with a snapshot · catalog: READY, done · snapshot of the one before goes |
+//! | backup | node makes it · catalog: READY, done · snapshot of the one before goes |
 //! | snapshot | engine has it · catalog: READY, done |
 //!
 //! So the data path never serves a volume that the catalog does not know, and no volume is deleted

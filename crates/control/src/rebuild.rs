@@ -208,9 +208,8 @@ fn put(
 ) -> RebuiltVolume {
     let Lost { state, record, .. } = lost;
     let name = name_for(tx, lost);
-    let share: Arc<str> = record
-        .as_ref()
-        .map(|record| record.share.clone())
+    let recorded = record.as_ref().map(|record| record.share.clone());
+    let share: Arc<str> = recorded
         .filter(|share| rules::names::check_share(share).is_ok())
         .unwrap_or_else(|| Arc::clone(&name.id));
     let recorded = record.iter().flat_map(|record| &record.paths);

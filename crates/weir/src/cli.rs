@@ -145,7 +145,7 @@ pub struct RadosArgs {
 /// The bucket for backups.
 #[derive(Debug, Default, Args)]
 pub struct Backups {
-    /// Where backups go: s3://BUCKET?endpoint=URL&region=NAME, or a folder of another disk. Backup
+    /// Bucket for backups: s3://BUCKET?endpoint=URL&region=NAME, or a folder of another disk. Backup
     /// vaults are made in it. Their keys are in the data folder; `weir backup` copies them
     #[arg(long, value_name = "BUCKET")]
     pub backup_bucket: Option<String>,

@@ -216,6 +216,38 @@ impl Opened {
     }
 }
 
+/// Opens the bucket for backups, if the server has one.
+fn open_backups(
+    args: &Serve,
+    clock: &Arc<dyn Clock>,
+    rng: &Arc<dyn Rng>,
+) -> Result<Option<Arc<Backups>>> {
+    let bucket = bucket::open(&args.backups)?;
+    Ok(bucket.map(|bucket| {
+        let (rng, clock) = (Arc::clone(rng), Arc::clone(clock));
+        Arc::new(Backups::new(bucket, args.data.clone(), rng, clock))
+    }))
+}
+
+/// Makes the system's users and groups known to the protocols that need them.
+fn name_users(args: &Serve, smb: &Smb, service: &Service, clock: &Arc<dyn Clock>) -> Result<()> {
+    let serves_smb = matches!(args.smb, ApiAddress::At(_));
+    if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
+        let system = Arc::new(users::System::start()?);
+        if serves_smb {
+            let named = users::Named::new(Arc::clone(&system), Arc::clone(clock));
+            smb.service().name_by(named);
+        }
+        if args.lookup_groups {
+            service.look_groups_up(Arc::clone(&system) as Arc<dyn weir_nfs::groups::Directory>);
+        }
+        if let Some(domain) = &args.nfs4_domain {
+            service.map_names(domain, system);
+        }
+    }
+    Ok(())
+}
+
 impl Storage {
     /// What clients are served from, over an engine, with `whole` as the server's memory. Requests
     /// that wait for limits are held in a part of `network`, the memory of connections.
@@ -227,6 +259,7 @@ impl Storage {
         wakeups: &Wakeups,
     ) -> Result<Storage> {
         let (engine, rng) = (opened.engine, opened.rng);
+        let backups = open_backups(args, clock, &rng)?;
         let log = Arc::clone(engine.aggregate().log());
         let files = Files::of(Arc::clone(&engine)).context("the data folder")?;
         let throttle = Throttle::new(
@@ -312,11 +345,6 @@ impl Storage {
             // Who logs on with a password, and NFS by numbers, go on being served.
             tracing::error!("users of the domain that was joined cannot log on: {error:#}");
         }
-        let bucket = bucket::open(&args.backups)?;
-        let backups = bucket.map(|bucket| {
-            let (folder, clock) = (args.data.clone(), Arc::clone(clock));
-            Arc::new(Backups::new(bucket, folder, Arc::clone(&rng), clock))
-        });
         let node = Arc::new(Node::new(backend::Parts {
             engine: Arc::clone(&engine),
             vfs: Arc::clone(&vfs),
@@ -329,20 +357,7 @@ impl Storage {
             smb_off: !matches!(args.smb, ApiAddress::At(_)),
             backups,
         }));
-        let serves_smb = matches!(args.smb, ApiAddress::At(_));
-        if args.lookup_groups || args.nfs4_domain.is_some() || serves_smb {
-            let system = Arc::new(users::System::start()?);
-            if serves_smb {
-                let named = users::Named::new(Arc::clone(&system), Arc::clone(clock));
-                smb.service().name_by(named);
-            }
-            if args.lookup_groups {
-                service.look_groups_up(Arc::clone(&system) as Arc<dyn weir_nfs::groups::Directory>);
-            }
-            if let Some(domain) = &args.nfs4_domain {
-                service.map_names(domain, system);
-            }
-        }
+        name_users(args, &smb, &service, clock)?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let followed = Arc::clone(&service);

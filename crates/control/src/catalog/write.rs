@@ -311,6 +311,32 @@ impl Catalog {
 }
 
 impl Write {
+    fn of_directories_and_backups(&self) -> Result<Statement, CatalogError> {
+        Ok(match self {
+            Write::Directory(directory) => {
+                let name = directory.name.full(Collection::ActiveDirectories);
+                Statement::put(PUT_DIRECTORY, directory.id, name, directory)?
+            }
+            Write::RemoveDirectory(id, _) => {
+                Statement::by_id("DELETE FROM active_directories WHERE id = $1", *id)
+            }
+            Write::Vault(vault) => {
+                let name = vault.name.full(Collection::BackupVaults);
+                Statement::put(PUT_VAULT, vault.id, name, vault)?
+            }
+            Write::RemoveVault(id, _) => {
+                Statement::by_id("DELETE FROM backup_vaults WHERE id = $1", *id)
+            }
+            Write::Backup(backup) => {
+                Statement::put(PUT_BACKUP, backup.id, backup.name.to_string(), backup)?
+            }
+            Write::RemoveBackup(id, _) => {
+                Statement::by_id("DELETE FROM backups WHERE id = $1", *id)
+            }
+            other => return other.statement(),
+        })
+    }
+
     fn statement(&self) -> Result<Statement, CatalogError> {
         Ok(match self {
             Write::Pool(pool) => {
@@ -342,26 +368,12 @@ impl Write {
             Write::RemovePolicy(id, _) => {
                 Statement::by_id("DELETE FROM named_policies WHERE id = $1", *id)
             }
-            Write::Directory(directory) => {
-                let name = directory.name.full(Collection::ActiveDirectories);
-                Statement::put(PUT_DIRECTORY, directory.id, name, directory)?
-            }
-            Write::RemoveDirectory(id, _) => {
-                Statement::by_id("DELETE FROM active_directories WHERE id = $1", *id)
-            }
-            Write::Vault(vault) => {
-                let name = vault.name.full(Collection::BackupVaults);
-                Statement::put(PUT_VAULT, vault.id, name, vault)?
-            }
-            Write::RemoveVault(id, _) => {
-                Statement::by_id("DELETE FROM backup_vaults WHERE id = $1", *id)
-            }
-            Write::Backup(backup) => {
-                Statement::put(PUT_BACKUP, backup.id, backup.name.to_string(), backup)?
-            }
-            Write::RemoveBackup(id, _) => {
-                Statement::by_id("DELETE FROM backups WHERE id = $1", *id)
-            }
+            Write::Directory(_)
+            | Write::RemoveDirectory(..)
+            | Write::Vault(_)
+            | Write::RemoveVault(..)
+            | Write::Backup(_)
+            | Write::RemoveBackup(..) => return self.of_directories_and_backups(),
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {
                 Statement::by_id("DELETE FROM volumes WHERE id = $1", *id)

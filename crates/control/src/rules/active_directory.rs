@@ -38,7 +38,7 @@ pub fn create(
     names::check(&name.place, &name.id)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.active_directory(name).is_some() {
-        return Err(super::pool::taken("Active Directory", &name.id));
+        return Err(super::names::taken("Active Directory", &name.id));
     }
     if let Some(other) = view.every_active_directory().next() {
         return Err(Refusal::new(

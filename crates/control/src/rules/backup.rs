@@ -1,6 +1,6 @@
 //! Rules for vaults and backups.
 
-use super::{Inputs, names};
+use super::names;
 use crate::model::{Backup, BackupVault, State};
 use crate::mutation::{DescriptionChange, NewBackup, NewBackupVault};
 use crate::name::{BackupName, Name, Surface};
@@ -22,20 +22,21 @@ fn busy(noun: &str, id: &str, state: State) -> Result<(), Refusal> {
     }
 }
 
-/// Returns a vault to be made, or the refusal.
+/// Returns a vault to be made, with this identifier, or the refusal; `bucket` is true if the server
+/// has one.
 pub fn create_vault(
     view: &View,
     name: &Name,
     new: &NewBackupVault,
-    inputs: &Inputs,
+    (id, bucket): (u64, bool),
     now: Stamp,
 ) -> Result<BackupVault, Refusal> {
     names::check(&name.place, &name.id)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.backup_vault(name).is_some() {
-        return Err(super::pool::taken("backup vault", &name.id));
+        return Err(super::names::taken("backup vault", &name.id));
     }
-    if !inputs.facts.backups {
+    if !bucket {
         return Err(Refusal::new(
             Status::FailedPrecondition,
             "NO_BACKUP_BUCKET",
@@ -44,7 +45,7 @@ pub fn create_vault(
         ));
     }
     Ok(BackupVault {
-        id: inputs.id,
+        id,
         name: name.clone(),
         revision: 1,
         state: State::Creating,
@@ -105,7 +106,7 @@ pub fn create(
     };
     busy("backup vault", &vault.name.id, vault.state)?;
     if view.backup(name).is_some() {
-        return Err(super::pool::taken("backup", &name.id));
+        return Err(super::names::taken("backup", &name.id));
     }
     let source = view.volume(&new.source);
     let Some(source) = source.filter(|of| of.name.surface == Surface::Netapp) else {

@@ -6,7 +6,7 @@
 //! none: the rules of volumes apply to each ([`volume::update`]). A setting that is given to a
 //! volume directly ends its reference.
 
-use super::{exports, names, pool, volume};
+use super::{exports, names, volume};
 use crate::assigned::{Assign, Assigned, Ceiling};
 use crate::figures::words;
 use crate::levels::{Follows, MIB};
@@ -368,7 +368,7 @@ pub fn lower(volume: &Volume, plan: &mut VolumePlan) {
 pub fn check_rename(view: &View, volume: &Volume, to: &VolumeName) -> Result<(), Refusal> {
     names::check(&to.place, &to.id)?;
     if view.volume(to).is_some() {
-        return Err(pool::taken(to.surface.noun(), &to.id));
+        return Err(names::taken(to.surface.noun(), &to.id));
     }
     if volume.splitting {
         let words = format!("volume {} is being split", volume.name.id);

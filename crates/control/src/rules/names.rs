@@ -5,6 +5,7 @@ use crate::mutation::DescriptionChange;
 use crate::name::{Place, SnapshotName};
 use crate::named::{NamedKind, PolicyName};
 use crate::refusal::{Refusal, Status};
+use std::sync::Arc;
 
 fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
     Err(Refusal::new(Status::InvalidArgument, reason, message))
@@ -183,6 +184,15 @@ pub fn describe(
     }
     merge(extra, change.extra.clone());
     check_words(description, labels, extra)
+}
+
+/// Returns the refusal for a taken name.
+pub fn taken(what: &str, id: &Arc<str>) -> Refusal {
+    Refusal::new(
+        Status::AlreadyExists,
+        "NAME_TAKEN",
+        format!("{what} {id} already exists"),
+    )
 }
 
 fn clipped(text: &str) -> String {

@@ -23,7 +23,7 @@ pub fn create(
     names::check(&name.place, &name.id)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.pool(name).is_some() {
-        return Err(taken("storage pool", &name.id));
+        return Err(names::taken("storage pool", &name.id));
     }
     active_directory::check_pool(view, &name.place, new.active_directory.as_deref())?;
     let level = level(view, &new.service_level)?;
@@ -335,13 +335,4 @@ fn level<'v>(view: &'v View, name: &str) -> Result<&'v PoolLevel, Refusal> {
         )
         .field("serviceLevel")
     })
-}
-
-/// Returns the refusal for a taken name.
-pub fn taken(what: &str, id: &Arc<str>) -> Refusal {
-    Refusal::new(
-        Status::AlreadyExists,
-        "NAME_TAKEN",
-        format!("{what} {id} already exists"),
-    )
 }

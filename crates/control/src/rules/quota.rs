@@ -70,7 +70,7 @@ fn create(
     names::check(&name.volume.place, &name.id)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if quotas.rule(&name.id).is_some() {
-        return Err(super::pool::taken("quota rule", &name.id));
+        return Err(super::names::taken("quota rule", &name.id));
     }
     if let Some(other) = quotas.of(new.subject) {
         return Err(Refusal::new(

@@ -23,7 +23,7 @@ pub fn create(
     names::check_snapshot(name)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.snapshot(name).is_some() {
-        return Err(super::pool::taken("snapshot", &name.id));
+        return Err(super::names::taken("snapshot", &name.id));
     }
     if view.snapshots(&name.parent, None).count() >= MAX_SNAPSHOTS {
         return Err(Refusal::new(
@@ -72,7 +72,7 @@ pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Re
     let next = name.parent.snapshot(to);
     names::check_snapshot(&next)?;
     if view.snapshot(&next).is_some() {
-        return Err(super::pool::taken("snapshot", &next.id));
+        return Err(super::names::taken("snapshot", &next.id));
     }
     let Some(snapshot) = view.snapshot(name) else {
         return Err(missing(name));

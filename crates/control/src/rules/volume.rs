@@ -40,7 +40,7 @@ pub fn create(
     names::check_share(&new.share_name)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.volume(name).is_some() {
-        return Err(super::pool::taken(name.surface.noun(), &name.id));
+        return Err(super::names::taken(name.surface.noun(), &name.id));
     }
     let mut presentation = new.presentation.clone();
     let mut alone = false;
@@ -66,20 +66,7 @@ pub fn create(
     if let Presentation::Netapp(pooled) = &new.presentation {
         pool_of(view, name, &pooled.pool)?;
     }
-    if let Some(source) = &new.clone_of {
-        let snapshot = view.snapshot(source);
-        let ready = snapshot.is_some_and(|snapshot| snapshot.state == State::Ready);
-        if source.parent.surface != name.surface || !ready {
-            return Err(Refusal::new(
-                Status::NotFound,
-                "SOURCE_SNAPSHOT_NOT_FOUND",
-                format!("there is no snapshot {source} to copy"),
-            ));
-        }
-    }
-    if let Some(backup) = &new.restore_of {
-        super::backup::restore(view, backup, new.capacity_gib)?;
-    }
+    check_source(view, name, new)?;
     let mut volume = Volume {
         id,
         key: format!("v-{id:016x}").into(),
@@ -287,6 +274,25 @@ pub fn capacity(view: &View, volume: &Volume) -> Capacity {
         bytes: Some(bytes),
         reserve: bytes - room(volume.capacity_gib, volume.snap_reserve),
     }
+}
+
+/// Checks the snapshot or the backup that a new volume is made of.
+fn check_source(view: &View, name: &VolumeName, new: &NewVolume) -> Result<(), Refusal> {
+    if let Some(source) = &new.clone_of {
+        let snapshot = view.snapshot(source);
+        let ready = snapshot.is_some_and(|snapshot| snapshot.state == State::Ready);
+        if source.parent.surface != name.surface || !ready {
+            return Err(Refusal::new(
+                Status::NotFound,
+                "SOURCE_SNAPSHOT_NOT_FOUND",
+                format!("there is no snapshot {source} to copy"),
+            ));
+        }
+    }
+    if let Some(backup) = &new.restore_of {
+        super::backup::restore(view, backup, new.capacity_gib)?;
+    }
+    Ok(())
 }
 
 /// Returns the specification of a volume for the engine.
