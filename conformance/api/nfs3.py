@@ -40,7 +40,7 @@ class Nfs:
 
     def call(self, program, procedure, arguments, version=3):
         """The result behind its status, which has to be 0."""
-        status, result = self.ask(program, 3, procedure, arguments)
+        status, result = self.ask(program, version, procedure, arguments)
         if status != 0:
             raise OSError(f"procedure {procedure} of {program}: accepted 0, status {status}")
         return result

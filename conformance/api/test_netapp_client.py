@@ -221,7 +221,7 @@ class NetApp(Case):
             self.client.get_active_directory(name=name)
 
     def test_what_is_not_here_says_so(self):
-        with self.assertRaisesRegex(exceptions.BadRequest, "Take snapshots"):
+        with self.assertRaisesRegex(exceptions.BadRequest, "take snapshots"):
             self.client.create_backup_vault(parent=PLACE, backup_vault_id="b", backup_vault=n.BackupVault())
         self.assertEqual(list(self.client.list_backup_vaults(parent=PLACE)), [])
         with self.assertRaises(exceptions.NotFound):

@@ -425,7 +425,7 @@ async fn every_bad_input_is_refused_in_the_apis_shape_and_changes_nothing() {
         ("PUT", v1.clone(), String::new(), 405, "UNIMPLEMENTED"),
         (
             "POST",
-            format!("{PLACE}/backupVaults"),
+            format!("{PLACE}/backupVaults?backupVaultId=v"),
             "{}".into(),
             400,
             "FAILED_PRECONDITION",

@@ -211,7 +211,8 @@ fn clients_that_never_read_are_bounded_and_dropped() {
     serves(&mut server.connect());
     let resident = server.resident();
     assert!(resident < 400 << 20, "{resident} bytes resident");
-    assert_eq!(server.logged("took no answers", 32).len(), 32);
+    // Some for their memory, if a call had to wait for it.
+    assert_eq!(server.logged("connection dropped: the peer", 32).len(), 32);
     assert!(client.read(&file, 0, 4096).unwrap() == [7; 4096]);
 }
 

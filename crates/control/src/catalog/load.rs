@@ -8,6 +8,11 @@ use serde::de::DeserializeOwned;
 use sqlx::Row;
 use weir_relations::manager::{Edit, Table};
 
+/// First version of catalogs with vaults and backups.
+const BACKUPS_SINCE: u32 = 9;
+const VAULTS: &str = "SELECT name, body FROM backup_vaults";
+const BACKUPS: &str = "SELECT name, body FROM backups";
+
 /// The whole intended state.
 pub(crate) struct Loaded {
     pub pools: Vec<Pool>,
@@ -30,7 +35,9 @@ pub(crate) struct Loaded {
 }
 
 impl Catalog {
+    /// Reads everything. A catalog of an earlier version has what that version had.
     pub(crate) async fn load(&self) -> Result<Loaded, CatalogError> {
+        let has_backups = self.version().await? >= BACKUPS_SINCE;
         Ok(Loaded {
             pools: self.table("pools", "SELECT name, body FROM pools").await?,
             volumes: self
@@ -55,15 +62,24 @@ impl Catalog {
                     "SELECT name, body FROM active_directories",
                 )
                 .await?,
-            vaults: self
-                .table("backup_vaults", "SELECT name, body FROM backup_vaults")
-                .await?,
-            backups: self
-                .table("backups", "SELECT name, body FROM backups")
-                .await?,
+            vaults: match has_backups {
+                true => self.table("backup_vaults", VAULTS).await?,
+                false => Vec::new(),
+            },
+            backups: match has_backups {
+                true => self.table("backups", BACKUPS).await?,
+                false => Vec::new(),
+            },
             tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,
         })
+    }
+
+    async fn version(&self) -> Result<u32, CatalogError> {
+        let query = "SELECT value FROM meta WHERE name = 'version'";
+        let row = sqlx::query(query).fetch_optional(&self.pool).await?;
+        let text: String = row.map_or_else(|| Ok(String::new()), |row| row.try_get(0))?;
+        Ok(text.parse().unwrap_or(0))
     }
 
     async fn table<T: DeserializeOwned>(

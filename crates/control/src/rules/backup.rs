@@ -116,7 +116,7 @@ pub fn create(
     source.idle()?;
     if let Some(snapshot) = &new.snapshot {
         let found = view.snapshot(&source.name.snapshot(snapshot));
-        if !found.is_some_and(|snapshot| snapshot.state == State::Ready) {
+        if found.is_none_or(|snapshot| snapshot.state != State::Ready) {
             let refusal = missing(format!(
                 "volume {} has no snapshot {snapshot}",
                 source.name.id
