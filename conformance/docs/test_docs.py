@@ -72,9 +72,6 @@ NOT_RUN = {
     ("docs/operating/bench.md", "weir bench ceph weir --ceph-conf /etc/ceph/ceph.conf"):
         "needs a Ceph; conformance/ceph/run has one of its own",
     ("docs/start/kubernetes.md", "apiVersion: storage.k8s.io/v1"): KUBERNETES,
-    ("docs/start/kubernetes.md",
-     "weir tokens create csi-driver --role editor --service-account csi.json --server https://storage.example.com:8049"):
-        "needs TLS and an administrator's token; conformance/csi/test_csi.py runs it",
     ("docs/operating/bench.md", "weir bench compare RUN-A RUN-B --published netapp-extreme --html compare.html"):
         "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
 }
