@@ -202,6 +202,15 @@ class Server:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def is_suspended(self):
+        """Whether all of its threads are stopped."""
+        tasks = f"/proc/{self.process.pid}/task"
+        states = set()
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/stat", encoding="utf-8") as stat:
+                states.add(stat.read().rpartition(")")[2].split()[0])
+        return states == {"T"}
+
     def stop(self):
         self.signal(signal.SIGTERM)
         return self.ended()

@@ -1,7 +1,9 @@
 """Aggregates on a real Ceph: data through clients, kills, takeovers, a full pool."""
 
 import hashlib
+import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -9,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 
 from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, Ceph, Server
 
@@ -83,7 +86,14 @@ class OnCeph(unittest.TestCase):
         self.assertEqual(hashlib.sha256(first.cat("after")).hexdigest(), want)
 
     def test_a_suspended_owner_is_shut_out(self):
-        first = self.server("taken").started()
+        bucket = os.path.join(self.folder, "bucket")
+        os.mkdir(bucket)
+        first = self.server("taken", "a", "--api", "127.0.0.1:0", "--backup-bucket", bucket).started()
+        api = re.search(r"API on (http://\S+)", first.output())[1]
+        vault = f"{api}/v1/projects/p/locations/l/backupVaults?backupVaultId=safe"
+        body = urllib.request.Request(vault, b"{}", {"Content-Type": "application/json"})
+        with urllib.request.urlopen(body, timeout=60) as answer:
+            self.assertTrue(json.load(answer)["done"])
         made = subprocess.run([WEIR, "users", "create", "mouse", "--uid", "7", "--data", first.data], input="Cheese-4-Mice\n",
                               env=self.ceph.environment, capture_output=True, text=True, timeout=30, check=False)
         self.assertEqual(made.returncode, 0, made.stderr)
@@ -94,6 +104,7 @@ class OnCeph(unittest.TestCase):
             client.sendall(NULL)
             self.assertGreater(len(client.recv(100)), 0)
             first.signal(signal.SIGSTOP)
+            self.ceph.until("the server stands still", first.is_suspended)
             client.sendall(NULL)
             second = self.server("taken", "b").started()
             self.assertEqual(hashlib.sha256(second.cat("before")).hexdigest(), want)
@@ -108,6 +119,8 @@ class OnCeph(unittest.TestCase):
         # What is not in the volumes went along.
         with open(os.path.join(second.data, "smb-users"), encoding="utf-8") as users:
             self.assertIn("mouse", users.read())
+        with open(os.path.join(second.data, "backup-keys.json"), encoding="utf-8") as keys:
+            self.assertEqual(len(json.load(keys)), 1, "who has lost the key of a vault has lost its backups")
         self.assertEqual(second.put(path, "after").returncode, 0)
         self.assertEqual(second.stop(), 0, second.output())
         self.check(second)
@@ -126,6 +139,9 @@ class OnCeph(unittest.TestCase):
             if done.returncode:
                 refused = done.stdout + done.stderr
                 break
+            # The quota holds by what the cluster has counted, some seconds later.
+            least = used + ((number + 1) * 32 << 20)
+            self.ceph.until("the cluster has counted it", lambda: self.ceph.stats()["stored"] >= least)
         self.assertIsNotNone(refused, "1.2 GiB went into a pool with room for 0.2")
         self.assertRegex(refused, r"NOSPC|No space")
         # It serves on, and nothing is lost.

@@ -19,6 +19,7 @@ mod endpoint;
 mod held_back_tests;
 mod instances;
 mod interrupt;
+mod kept_files;
 mod keytab;
 mod krb5;
 mod log_device;

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use parking_lot::Mutex;
 use weir_base::{Clock, small_file};
 use weir_control::CatalogCopy;
-use weir_node::{data_folder, os};
+use weir_node::os;
 use weir_pair_node::Lease;
 use weir_rados::Options;
 use weir_rados_store::{Connected, Place, Process, RadosAggregate, Session, Sizes};
@@ -29,26 +29,12 @@ use weir_store::layout::MAX_BLOCKS;
 use weir_store::{AggregateDevices, Location};
 
 use crate::cli::RadosArgs;
-use crate::{accounts, ad, domains, plane};
+use crate::{kept_files, plane};
 
 /// Names the aggregate whose copies a data folder has.
 const MARK: &str = "rados-aggregate";
 /// Name of the catalog among the files.
 const CATALOG: &str = "catalog.db";
-/// Files of the data folder that are kept with the aggregate, besides the catalog.
-const FILES: [&str; 10] = [
-    data_folder::HANDLE_KEY,
-    "node-id",
-    accounts::FILE,
-    domains::FILE,
-    ad::KEYTAB,
-    ad::FILE,
-    "replication-cert.pem",
-    "replication-key.pem",
-    "api-cert.pem",
-    "api-key.pem",
-];
-
 /// Pause between two comparisons of the files.
 const COMPARE_PERIOD: Duration = Duration::from_millis(100);
 /// Attempts to keep the catalog, after which a change is reported without.
@@ -136,8 +122,7 @@ impl Held {
         made.with_context(|| data.display().to_string())?;
         let lock = folder::lock_only(data)?;
         mark(data, place)?;
-        let mut files = FILES.to_vec();
-        files.push(CATALOG);
+        let files: Vec<&str> = kept_files::all().chain([CATALOG]).collect();
         let process = Process::this(&os::host_name());
         let taken = connected.take(&process, &files, sizes, clock, &std::thread::sleep);
         let aggregate = Arc::new(taken?);
@@ -285,7 +270,7 @@ impl Keeper {
     /// Replaces the folder's files by those that are with the aggregate.
     fn fetch(&self) -> Result<()> {
         let mut kept = self.kept.lock();
-        for name in FILES {
+        for name in kept_files::all() {
             let bytes = self.session.read_file(name);
             let Some(bytes) = bytes.with_context(|| format!("reading {name}"))? else {
                 continue;
@@ -310,7 +295,7 @@ impl Keeper {
     /// Puts files that have changed with the aggregate.
     fn keep_files(&self) -> Result<()> {
         let mut kept = self.kept.lock();
-        for name in FILES {
+        for name in kept_files::all() {
             let path = self.folder.join(name);
             let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;
             let Some(bytes) = bytes.filter(|bytes| kept.get(name) != Some(bytes)) else {

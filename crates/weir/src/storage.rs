@@ -29,7 +29,7 @@ use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{ExportTable, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
-use crate::accounts::{self, Accounts, Asked};
+use crate::accounts::{Accounts, Asked};
 use crate::ad::{self, Membership};
 use crate::announce::Created;
 use crate::cli::{Serve, SmbSigning};
@@ -40,10 +40,10 @@ use crate::notify::Starting;
 use crate::rados::Held;
 use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
-use crate::{bucket, domains, plane, referrals, resolve, tls, users};
+use crate::{bucket, domains, kept_files, plane, referrals, resolve, tls, users};
 use weir_net::{self as net, Backend, Seat, Services, Wakeups};
 use weir_node::backend::{self, Node};
-use weir_node::backups::{self, Backups};
+use weir_node::backups::Backups;
 use weir_node::control_socket::Control;
 use weir_node::counters::Counters;
 use weir_node::data_folder;
@@ -70,16 +70,6 @@ const LOCK_SHARE: u64 = 32;
 /// The part that is left for what is allocated on the heap besides: overlays of directories,
 /// log records, the allocator's own losses.
 const HEAP_SHARE: u64 = 8;
-
-/// Files of the data folder that a partner needs when it takes over, besides the catalog.
-const SHIPPED_FILES: [&str; 6] = [
-    data_folder::HANDLE_KEY,
-    accounts::FILE,
-    backups::KEYS,
-    domains::FILE,
-    ad::KEYTAB,
-    ad::FILE,
-];
 
 /// The data folder with its engine, of which nothing is served yet.
 pub struct Opened {
@@ -183,7 +173,7 @@ impl Opened {
                     clock: Arc::clone(clock),
                     catalog: weir_control::file_of(&catalog),
                     log_ephemeral: args.log_ephemeral,
-                    shipped_files: &SHIPPED_FILES,
+                    shipped_files: &kept_files::OF_AGGREGATE,
                 })?)
             }
             None => None,

@@ -16,8 +16,7 @@ use serde_json::json;
 
 use crate::cli::{Backup, Restore};
 use crate::progress::Task;
-use crate::{accounts, ad, domains, plane};
-use weir_node::{backups, data_folder};
+use crate::{kept_files, plane};
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
@@ -29,21 +28,10 @@ const IDENTITY: &str = "weir.json";
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Largest manifest that is read.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
-/// Files that are copied where they exist, by name.
-const FILES: [&str; 12] = [
-    IDENTITY,
-    data_folder::HANDLE_KEY,
-    backups::KEYS,
-    "node-id",
-    accounts::FILE,
-    domains::FILE,
-    ad::FILE,
-    ad::KEYTAB,
-    "replication-cert.pem",
-    "replication-key.pem",
-    "api-cert.pem",
-    "api-key.pem",
-];
+/// Returns the names of the files that are copied where they exist.
+fn copied_files() -> impl Iterator<Item = &'static str> {
+    [IDENTITY].into_iter().chain(kept_files::all())
+}
 
 #[derive(Serialize, Deserialize)]
 struct Manifest {
@@ -91,7 +79,7 @@ pub fn back_up(args: &Backup) -> Result<()> {
         &format!("{folder} is no backup without {MANIFEST}: delete it"),
     )?;
     let mut files = Vec::new();
-    for name in FILES {
+    for name in copied_files() {
         let path = args.data.join(name);
         let contents =
             small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -223,7 +211,7 @@ fn verified(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     for entry in manifest.files {
         let name = entry.name.as_str();
         ensure!(
-            FILES.contains(&name) || name == CATALOG,
+            copied_files().any(|file| file == name) || name == CATALOG,
             "{}: {MANIFEST} names {name:?}, which is no file of a backup",
             refused()
         );
