@@ -5,10 +5,10 @@
 //! password is never returned.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, is_set, required};
+use crate::fields::{Fields, Made, is_set, required, state_name};
 use crate::json::Object;
 use crate::schema::netapp as schema;
-use weir_control::{ActiveDirectory, ActiveDirectoryChange, NewActiveDirectory, Secret, State};
+use weir_control::{ActiveDirectory, ActiveDirectoryChange, NewActiveDirectory, Secret};
 
 /// Refuses fields that this server would store without effect.
 fn check(f: &Fields) -> ApiResult<()> {
@@ -33,20 +33,13 @@ fn check(f: &Fields) -> ApiResult<()> {
 
 /// Returns a domain on the wire.
 pub fn shown(a: &ActiveDirectory) -> Object {
-    let state = match a.state {
-        State::Ready => "READY",
-        State::Creating => "CREATING",
-        State::Deleting => "DELETING",
-        State::Updating | State::Restoring => "UPDATING",
-        State::Error => "ERROR",
-    };
     let mut m = Made::over(&a.extra);
     m.set(
         "name",
         format!("{}/activeDirectories/{}", a.name.place, a.name.id),
     )
     .set("createTime", a.created.rfc3339())
-    .set("state", state)
+    .set("state", state_name(a.state))
     .set("stateDetails", a.state_details.as_str())
     .set("domain", &*a.domain)
     .set("netBiosPrefix", &*a.net_bios_prefix)

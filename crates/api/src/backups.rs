@@ -4,7 +4,7 @@
 //! of a key service are refused. The vault's key is the server's.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, is_set, required};
+use crate::fields::{Fields, Made, is_set, required, state_name};
 use crate::json::Object;
 use crate::schema::netapp as schema;
 use weir_control::{
@@ -25,21 +25,11 @@ const NOT_HERE: [(&str, &str); 3] = [
     ),
 ];
 
-fn state_of(state: State) -> &'static str {
-    match state {
-        State::Ready => "READY",
-        State::Creating => "CREATING",
-        State::Deleting => "DELETING",
-        State::Updating | State::Restoring => "UPDATING",
-        State::Error => "ERROR",
-    }
-}
-
 /// Returns a vault on the wire.
 pub fn vault(v: &BackupVault) -> Object {
     let mut m = Made::over(&v.extra);
     m.set("name", v.name.full(Collection::BackupVaults))
-        .set("state", state_of(v.state))
+        .set("state", state_name(v.state))
         .set("stateDetails", v.state_details.as_str())
         .set("createTime", v.created.rfc3339())
         .set("backupVaultType", "IN_REGION")
@@ -55,7 +45,7 @@ pub fn backup(b: &Backup) -> Object {
     let mut m = Made::over(&b.extra);
     let state = match b.state {
         State::Creating => "UPLOADING",
-        state => state_of(state),
+        state => state_name(state),
     };
     let snapshot = b.snapshot.as_ref();
     m.set("name", b.name.to_string())

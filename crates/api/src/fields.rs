@@ -6,7 +6,18 @@ use crate::json::{Object, abbreviate};
 use crate::schema::Message;
 use serde_json::Value;
 use weir_base::limits::api::{MAX_RESOURCE_LABEL, MAX_RESOURCE_LABELS};
-use weir_control::{Extra, Labels};
+use weir_control::{Extra, Labels, State};
+
+/// Returns the public API's name of a state, for resources that are nowhere in use or restored.
+pub fn state_name(state: State) -> &'static str {
+    match state {
+        State::Ready => "READY",
+        State::Creating => "CREATING",
+        State::Deleting => "DELETING",
+        State::Updating | State::Restoring => "UPDATING",
+        State::Error => "ERROR",
+    }
+}
 
 /// Statement of a request on a field.
 #[derive(Debug, Clone, PartialEq)]

@@ -85,7 +85,7 @@ impl<'v> Packer<'v> {
         let object = self.vault.object(&self.pack.object());
         self.vault.bucket().put(&object, &self.open)?;
         self.moved += self.open.len() as u64;
-        // What a bucket says it has stored may be shorter, or nothing: its end is read back.
+        // A bucket may have stored less than it says, or nothing: the end is read back.
         self.vault.chunk(&last)?;
         self.open.clear();
         self.pack = new_pack(self.vault);

@@ -57,8 +57,7 @@ fn used(vault: &Vault) -> Result<HashSet<PackId>, BackupError> {
     let (mut packs, mut seen) = (HashSet::new(), HashSet::new());
     for name in vault.backups()? {
         let backup = vault.backup(&name)?;
-        let malformed = || BackupError::damaged(name.clone(), "it is malformed");
-        let lists = backup.lists().ok_or_else(malformed)?;
+        let lists = backup.lists()?;
         packs.extend(lists.iter().map(|list| list.pack));
         let mut segments = Segments::new(vault, lists);
         while let Some((segment, _)) = segments.peek()? {

@@ -33,8 +33,7 @@ pub fn restore(
     volume: &Arc<Volume>,
     watch: Watch<'_>,
 ) -> Result<u32, BackupError> {
-    let damaged = || BackupError::damaged(backup.name.clone(), "it is malformed");
-    let target = backup.identity().ok_or_else(damaged)?;
+    let target = backup.identity().ok_or_else(|| backup.malformed())?;
     let mut receive = volume.receive(&Incoming {
         base: None,
         target,
@@ -44,12 +43,7 @@ pub fn restore(
         next_ino: backup.next_ino,
         key: backup.key,
     })?;
-    let mut groups = Groups {
-        vault,
-        segments: Segments::new(vault, backup.lists().ok_or_else(damaged)?),
-        entries: VecDeque::new(),
-        from: receive.mark().position,
-    };
+    let mut groups = Groups::new(vault, backup, receive.mark().position)?;
     let mut progress = Progress {
         contents: receive.mark().logical,
         moved: receive.mark().wire,
@@ -138,13 +132,26 @@ fn apply(
 
 /// The entries of a manifest from a position on, as many at a time as are to be held in memory.
 pub(crate) struct Groups<'v> {
-    pub vault: &'v Vault,
-    pub segments: Segments<'v>,
-    pub entries: VecDeque<Entry>,
-    pub from: Position,
+    vault: &'v Vault,
+    segments: Segments<'v>,
+    entries: VecDeque<Entry>,
+    from: Position,
 }
 
-impl Groups<'_> {
+impl<'v> Groups<'v> {
+    pub(crate) fn new(
+        vault: &'v Vault,
+        backup: &Backup,
+        from: Position,
+    ) -> Result<Groups<'v>, BackupError> {
+        Ok(Groups {
+            vault,
+            segments: Segments::new(vault, backup.lists()?),
+            entries: VecDeque::new(),
+            from,
+        })
+    }
+
     pub(crate) fn next_group(&mut self) -> Result<Option<Vec<Entry>>, BackupError> {
         let (mut group, mut count) = (Vec::new(), 0);
         while count < PIECES && group.len() < RECORDS {

@@ -48,7 +48,7 @@ pub fn take(
     let base = base.filter(|base| is_held(source.volume, base));
     let identity = base.and_then(Backup::identity);
     let mut outgoing = Outgoing::new(source.volume, identity, source.snapshot)?;
-    let lists = base.and_then(Backup::lists).unwrap_or_default();
+    let lists = base.map(Backup::lists).transpose()?.unwrap_or_default();
     let mut merge = Merge::new(Packer::new(vault)?, lists);
     let mut contents = 0;
     loop {

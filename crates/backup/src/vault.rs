@@ -107,12 +107,17 @@ impl Backup {
     }
 
     /// Returns the chunks with the list of segments, in order.
-    pub(crate) fn lists(&self) -> Option<Vec<Chunk>> {
+    pub(crate) fn lists(&self) -> Result<Vec<Chunk>, BackupError> {
         let decoded = |text: &String| {
             let bytes = from_hex::<CHUNK_LEN>(text)?;
             Chunk::take(&mut Reader(&bytes))
         };
-        self.lists.iter().map(decoded).collect()
+        let lists: Option<Vec<Chunk>> = self.lists.iter().map(decoded).collect();
+        lists.ok_or_else(|| self.malformed())
+    }
+
+    pub(crate) fn malformed(&self) -> BackupError {
+        BackupError::damaged(self.name.clone(), "it is malformed")
     }
 }
 
@@ -169,7 +174,7 @@ impl Vault {
         };
         let text = serde_json::to_vec(&head).unwrap_or_default();
         vault.bucket.put(&vault.object(HEAD), &text)?;
-        // What it says it has stored is looked at once.
+        // A bucket may say that it has stored what it has not.
         vault.check_head()?;
         Ok(vault)
     }
@@ -276,7 +281,7 @@ impl Vault {
         })?;
         let damaged = || BackupError::damaged(self.object(&rest), "it describes no backup");
         let backup: Backup = serde_json::from_slice(&text).map_err(|_| damaged())?;
-        let sound = backup.name == name && backup.identity().is_some() && backup.lists().is_some();
+        let sound = backup.name == name && backup.identity().is_some() && backup.lists().is_ok();
         sound.then_some(backup).ok_or_else(damaged)
     }
 

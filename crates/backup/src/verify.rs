@@ -1,12 +1,12 @@
 //! Reads all that a backup refers to.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 use weir_base::limits::backup as limits;
 use weir_volume::Position;
 
 use crate::error::BackupError;
-use crate::manifest::{Entry, Segments};
+use crate::manifest::Entry;
 use crate::restore::{Groups, contents, pieces};
 use crate::vault::{Backup, Vault};
 use crate::{Progress, Watch};
@@ -28,13 +28,7 @@ pub struct Verified {
 /// `Damaged`, with the first object that is; `Stopped`; the bucket's, of which `Missing` is damage
 /// as well.
 pub fn verify(vault: &Vault, backup: &Backup, watch: Watch<'_>) -> Result<Verified, BackupError> {
-    let malformed = || BackupError::damaged(backup.name.clone(), "it is malformed");
-    let mut groups = Groups {
-        vault,
-        segments: Segments::new(vault, backup.lists().ok_or_else(malformed)?),
-        entries: VecDeque::new(),
-        from: Position::START,
-    };
+    let mut groups = Groups::new(vault, backup, Position::START)?;
     let mut verified = Verified::default();
     let mut seen = HashSet::new();
     let mut before = None;
@@ -45,7 +39,7 @@ pub fn verify(vault: &Vault, backup: &Backup, watch: Watch<'_>) -> Result<Verifi
         verified.fetched += read.moved;
         for entry in &group {
             if before.replace(entry.at()) >= Some(entry.at()) {
-                return Err(malformed());
+                return Err(backup.malformed());
             }
             verified.records += 1;
             if let Entry::Window { window, .. } = entry {

@@ -385,10 +385,8 @@ fn intend_backup(
 ) -> Result<Intent, Refusal> {
     match mutation {
         Mutation::CreateBackupVault(name, new) => {
-            let vault = {
-                let made = (inputs.id, inputs.facts.backups);
-                rules::backup::create_vault(&tx.view, name, new, made, tx.now)?
-            };
+            let made = (inputs.id, inputs.facts.backups);
+            let vault = rules::backup::create_vault(&tx.view, name, new, made, tx.now)?;
             tx.put_vault(vault);
             Ok((inputs.id, Job::CreateBackupVault(name.clone()), false))
         }
@@ -410,17 +408,15 @@ fn intend_backup(
         Mutation::CreateBackup(name, new) => {
             let backup = rules::backup::create(&tx.view, name, new, inputs.id, tx.now)?;
             tx.put_backup(backup);
-            let lane = tx
-                .view
-                .backup_vault(&name.vault)
-                .map_or(0, |vault| vault.id);
+            let lane = vault_lane(&tx.view, &name.vault);
             Ok((lane, Job::TakeBackup(name.clone()), false))
         }
         Mutation::UpdateBackup(name, change) => {
             let backup = tx.view.backup(name).cloned();
             let backup = backup.ok_or_else(|| missing(target))?;
             tx.put_backup(rules::backup::update(&backup, change)?);
-            Ok((backup.id, Job::UpdateBackup(name.clone()), true))
+            let lane = vault_lane(&tx.view, &name.vault);
+            Ok((lane, Job::UpdateBackup(name.clone()), true))
         }
         Mutation::DeleteBackup(name) => {
             let backup = tx.view.backup(name).cloned();
@@ -429,14 +425,16 @@ fn intend_backup(
             let mut next = Backup::clone(&backup);
             next.state = State::Deleting;
             tx.put_backup(next);
-            let lane = tx
-                .view
-                .backup_vault(&name.vault)
-                .map_or(0, |vault| vault.id);
+            let lane = vault_lane(&tx.view, &name.vault);
             Ok((lane, Job::DeleteBackup(name.clone()), false))
         }
         _ => Err(missing(target)),
     }
+}
+
+/// Returns the lane of the jobs of a vault and of its backups.
+pub(crate) fn vault_lane(view: &View, name: &Name) -> u64 {
+    view.backup_vault(name).map_or(0, |vault| vault.id)
 }
 
 /// Returns the lane of a split, which takes as long as there is data, so that nothing else waits

@@ -326,11 +326,11 @@ pub struct BackupState {
     pub uploaded: u64,
 }
 
-/// Refusal of a node without a bucket.
-fn no_bucket<T>() -> Result<T, BackendError> {
-    Err(BackendError::Precondition(
+/// Returns the refusal of a node without a bucket.
+pub fn no_bucket() -> BackendError {
+    BackendError::Precondition(
         "cannot use backups: the server has no bucket (start it with --backup-bucket)".to_owned(),
-    ))
+    )
 }
 
 /// A point in the node's history, for [`Backend::reached`].
@@ -403,20 +403,20 @@ pub trait Backend: Send + Sync + 'static {
     fn leave_domain(&self, domain: &str) -> Result<(), BackendError>;
     /// Makes a vault, or finds it made, with a key that the node keeps.
     fn vault_create(&self, _vault: &str) -> Result<(), BackendError> {
-        no_bucket()
+        Err(no_bucket())
     }
     /// Deletes a vault with all in it, or finds it deleted.
     fn vault_delete(&self, _vault: &str) -> Result<(), BackendError> {
-        no_bucket()
+        Err(no_bucket())
     }
     /// Makes a backup, or finds it made. One call at a time for a vault.
     fn backup_take(&self, _spec: &BackupSpec) -> Result<BackupState, BackendError> {
-        no_bucket()
+        Err(no_bucket())
     }
     /// Deletes a backup, or finds it deleted, and what no other backup of the vault needs. One call
     /// at a time for a vault.
     fn backup_delete(&self, _vault: &str, _backup: &str) -> Result<(), BackendError> {
-        no_bucket()
+        Err(no_bucket())
     }
     /// Creates a volume out of a backup, or finds it created.
     fn restore_volume(
@@ -425,7 +425,7 @@ pub trait Backend: Send + Sync + 'static {
         _vault: &str,
         _backup: &str,
     ) -> Result<VolumeState, BackendError> {
-        no_bucket()
+        Err(no_bucket())
     }
     /// Returns the current point of the node's history. Never blocks.
     fn point(&self) -> Point;

@@ -51,6 +51,21 @@ impl JobContext {
         written.await.map(drop)
     }
 
+    async fn change_backup(
+        &self,
+        name: &BackupName,
+        change: impl Fn(&mut Backup),
+    ) -> Result<(), Refusal> {
+        let written = self.store.commit_with_retry(|tx| {
+            if let Some(now) = tx.view.backup(name).cloned() {
+                let mut next = Backup::clone(&now);
+                change(&mut next);
+                tx.put_backup(next);
+            }
+        });
+        written.await.map(drop)
+    }
+
     pub(crate) async fn create_vault(&self, name: &Name) -> Result<(), Refusal> {
         let key = self.vault(name)?.key();
         let made = self.ask_for_long(move |node| node.vault_create(&key)).await;
@@ -93,25 +108,18 @@ impl JobContext {
                 taken.map_err(|error| failure(&error))
             }
         };
-        let written = self.store.commit_with_retry(|tx| {
-            let Some(now) = tx.view.backup(name).cloned() else {
-                return;
-            };
-            let mut next = Backup::clone(&now);
-            match &taken {
-                Ok(made) => {
-                    next.state = State::Ready;
-                    next.state_details.clear();
-                    (next.bytes, next.uploaded) = (made.bytes, made.uploaded);
-                }
-                Err(why) => {
-                    next.state = State::Error;
-                    next.state_details.clone_from(&why.message);
-                }
+        self.change_backup(name, |next| match &taken {
+            Ok(made) => {
+                next.state = State::Ready;
+                next.state_details.clear();
+                (next.bytes, next.uploaded) = (made.bytes, made.uploaded);
             }
-            tx.put_backup(next);
-        });
-        written.await?;
+            Err(why) => {
+                next.state = State::Error;
+                next.state_details.clone_from(&why.message);
+            }
+        })
+        .await?;
         // The next one builds on this one: the snapshot taken for the one before is not needed.
         let superseded = earlier.filter(|earlier| taken.is_ok() && earlier.snapshot.is_none());
         if let Some(earlier) = superseded {
@@ -144,15 +152,11 @@ impl JobContext {
             Ok(()) => {}
             Err(why) => {
                 let words = format!("deletion failed: {}", why.message);
-                let written = self.store.commit_with_retry(|tx| {
-                    if let Some(now) = tx.view.backup(name).cloned() {
-                        let mut next = Backup::clone(&now);
-                        next.state = State::Error;
-                        next.state_details.clone_from(&words);
-                        tx.put_backup(next);
-                    }
-                });
-                written.await?;
+                self.change_backup(name, |next| {
+                    next.state = State::Error;
+                    next.state_details.clone_from(&words);
+                })
+                .await?;
             }
         }
         deleted

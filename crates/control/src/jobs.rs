@@ -36,7 +36,7 @@
 //! is deleted again after a crash. The tombstone is removed when the node has reached the point
 //! after the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
 
-use crate::accept::{self, Render, split_lane};
+use crate::accept::{self, Render, split_lane, vault_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
 use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
@@ -732,56 +732,51 @@ fn never_pending(job: &Job) -> Refusal {
 /// Removes a deleted target from the catalog. Returns the key of the engine volume that has a
 /// tombstone now.
 fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
-    if let Target::Snapshot(name) = target {
-        let snapshot = tx.view.snapshot(name).cloned()?;
-        tx.remove_snapshot(&snapshot);
-        return None;
-    }
-    if let Target::ActiveDirectory(name) = target {
-        let directory = tx.view.active_directory(name).cloned()?;
-        tx.remove_directory(&directory);
-        return None;
-    }
-    if let Target::QuotaRule(_) = target {
+    match target {
+        Target::Snapshot(name) => {
+            let snapshot = tx.view.snapshot(name).cloned()?;
+            tx.remove_snapshot(&snapshot);
+            None
+        }
+        Target::ActiveDirectory(name) => {
+            let directory = tx.view.active_directory(name).cloned()?;
+            tx.remove_directory(&directory);
+            None
+        }
+        Target::BackupVault(name) => {
+            let vault = tx.view.backup_vault(name).cloned()?;
+            tx.remove_vault(&vault);
+            None
+        }
+        Target::Backup(name) => {
+            let backup = tx.view.backup(name).cloned()?;
+            tx.remove_backup(&backup);
+            None
+        }
         // The volume has been without it since the deletion was accepted.
-        return None;
+        Target::QuotaRule(_) => None,
+        Target::Volume(_) | Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => {
+            let volume = tx.view.volume_of(target).cloned()?;
+            tx.remove_volume(&volume);
+            tx.tombstone(&volume.key);
+            Some(Arc::clone(&volume.key))
+        }
     }
-    if let Target::BackupVault(name) = target {
-        let vault = tx.view.backup_vault(name).cloned()?;
-        tx.remove_vault(&vault);
-        return None;
-    }
-    if let Target::Backup(name) = target {
-        let backup = tx.view.backup(name).cloned()?;
-        tx.remove_backup(&backup);
-        return None;
-    }
-    let volume = tx.view.volume_of(target).cloned()?;
-    tx.remove_volume(&volume);
-    tx.tombstone(&volume.key);
-    Some(Arc::clone(&volume.key))
 }
 
 /// Returns the lane of a restarted operation.
 pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
-    let target = operation.target();
-    if let Target::Pool(name) = &target {
-        return view.pool(name).map_or(0, |pool| pool.id);
-    }
-    if let Target::ActiveDirectory(name) = &target {
-        return view.active_directory(name).map_or(0, |found| found.id);
-    }
-    let vault = match &target {
-        Target::BackupVault(name) => Some(name),
-        Target::Backup(name) => Some(&name.vault),
-        _ => None,
-    };
-    if let Some(name) = vault {
-        return view.backup_vault(name).map_or(0, |vault| vault.id);
-    }
-    let id = view.volume_of(&target).map_or(0, |volume| volume.id);
-    match operation.job {
-        Job::Split(_) => split_lane(id),
-        _ => id,
+    match operation.target() {
+        Target::Pool(name) => view.pool(&name).map_or(0, |pool| pool.id),
+        Target::ActiveDirectory(name) => view.active_directory(&name).map_or(0, |found| found.id),
+        Target::BackupVault(name) => vault_lane(view, &name),
+        Target::Backup(name) => vault_lane(view, &name.vault),
+        target => {
+            let id = view.volume_of(&target).map_or(0, |volume| volume.id);
+            match operation.job {
+                Job::Split(_) => split_lane(id),
+                _ => id,
+            }
+        }
     }
 }

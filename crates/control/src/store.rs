@@ -16,7 +16,7 @@
 //! the view is refused (each change knows the epoch that it was made in). The head is reloaded from
 //! the catalog, with the lazily durable changes that still wait to be written.
 
-use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
+use crate::catalog::{AuditEntry, Catalog, CatalogError, KNOWN, Loaded, Write, refused};
 use crate::levels::Levels;
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Pool, Snapshot, State, Volume,
@@ -395,7 +395,7 @@ impl Store {
         copy: Option<Arc<dyn CatalogCopy>>,
     ) -> Result<(Arc<Store>, Loaded), CatalogError> {
         catalog.own(&owner).await?;
-        let loaded = catalog.load().await?;
+        let loaded = catalog.load(KNOWN).await?;
         let levels = Arc::new(levels);
         let (view, ended) = assemble(&levels, instance_addresses, &loaded);
         let (queue, messages) = mpsc::unbounded_channel();
@@ -622,7 +622,7 @@ impl Store {
     /// Reloads the catalog, however long that takes; `waiting` is in the view as well.
     async fn reload(&self, waiting: &[Write]) {
         loop {
-            match self.catalog.load().await {
+            match self.catalog.load(KNOWN).await {
                 Ok(loaded) => {
                     let (mut view, mut ended) =
                         assemble(&self.levels, self.instance_addresses, &loaded);

@@ -184,7 +184,7 @@ pub(super) struct Watch {
     has_turn: Cell<bool>,
     /// The state at the last sweep.
     seen: Cell<Seen>,
-    /// How long it has waited for the same request, or for the peer to take as much as a reply of
+    /// Time that it has waited for the same request, or for the peer to take as much as a reply of
     /// the largest size.
     age: Cell<Duration>,
     /// Bytes of replies that the peer has taken meanwhile.

@@ -13,7 +13,7 @@ use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
     Backend, BackendError, BackupSpec, BackupState, BindingLevel, Capacity, DomainSpec, ExportRule,
     ExportSpec, Facts, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot, Throttled,
-    VolumeSpec, VolumeState,
+    VolumeSpec, VolumeState, no_bucket,
 };
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
@@ -203,9 +203,7 @@ impl Node {
     }
 
     fn backups(&self) -> Outcome<&Backups> {
-        let none = "cannot use backups: the server has no bucket (start it with --backup-bucket)";
-        let missing = || BackendError::Precondition(none.to_owned());
-        self.backups.as_deref().ok_or_else(missing)
+        self.backups.as_deref().ok_or_else(no_bucket)
     }
 
     fn has_room(&self) -> Outcome<()> {

@@ -218,17 +218,18 @@ async fn examine(
             "it belongs to aggregate {other}, and this is {aggregate}"
         ));
     }
-    compare(catalog, engine, settled, seen).await
+    compare(catalog, version.unwrap_or(0), engine, settled, seen).await
 }
 
 /// Compares the catalog with itself and with the engine's volumes.
 async fn compare(
     catalog: &Catalog,
+    version: i64,
     engine: &BTreeSet<String>,
     settled: bool,
     seen: &mut Inspection,
 ) -> Result<(), CatalogError> {
-    let loaded = catalog.load().await?;
+    let loaded = catalog.load(version).await?;
     let of = |surface| move |volume: &&Volume| volume.name.surface == surface;
     seen.volumes = loaded.volumes.iter().filter(of(Surface::Netapp)).count();
     seen.instances = loaded.volumes.iter().filter(of(Surface::Filestore)).count();

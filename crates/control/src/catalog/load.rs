@@ -9,7 +9,7 @@ use sqlx::Row;
 use weir_relations::manager::{Edit, Table};
 
 /// First version of catalogs with vaults and backups.
-const BACKUPS_SINCE: u32 = 9;
+const BACKUPS_SINCE: i64 = 9;
 const VAULTS: &str = "SELECT name, body FROM backup_vaults";
 const BACKUPS: &str = "SELECT name, body FROM backups";
 
@@ -35,9 +35,9 @@ pub(crate) struct Loaded {
 }
 
 impl Catalog {
-    /// Reads everything. A catalog of an earlier version has what that version had.
-    pub(crate) async fn load(&self) -> Result<Loaded, CatalogError> {
-        let has_backups = self.version().await? >= BACKUPS_SINCE;
+    /// Reads everything of a catalog of this version, which may be an earlier one.
+    pub(crate) async fn load(&self, version: i64) -> Result<Loaded, CatalogError> {
+        let has_backups = version >= BACKUPS_SINCE;
         Ok(Loaded {
             pools: self.table("pools", "SELECT name, body FROM pools").await?,
             volumes: self
@@ -73,13 +73,6 @@ impl Catalog {
             tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,
         })
-    }
-
-    async fn version(&self) -> Result<u32, CatalogError> {
-        let query = "SELECT value FROM meta WHERE name = 'version'";
-        let row = sqlx::query(query).fetch_optional(&self.pool).await?;
-        let text: String = row.map_or_else(|| Ok(String::new()), |row| row.try_get(0))?;
-        Ok(text.parse().unwrap_or(0))
     }
 
     async fn table<T: DeserializeOwned>(

@@ -170,7 +170,7 @@ fn any(rng: &SeededRng) -> Mutation {
 
 #[tokio::test]
 async fn check_and_submission_agree_on_ten_thousand_mutations() {
-    // Of each kind: how many were accepted, and how many refused.
+    // Numbers of each kind that were accepted, and how many refused.
     let mut seen: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for seed in 1..=SEEDS {
         let bench = Bench::new().await;
