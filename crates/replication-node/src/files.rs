@@ -1,10 +1,12 @@
-//! Single files of a snapshot, into a volume that can be written to (`snapmirror restore -file-list`).
+//! Single files of a snapshot, into a volume that can be written to (`snapmirror restore
+//! -file-list`).
 //!
-//! Nothing else of the volume changes. Each file is copied to a name of its own beside its target, and compared with the
-//! source by a hash of its contents. When all have come and are durable, which is written into the relationship's row,
-//! they are renamed over their targets. So a restore that fails, is aborted or is cut short by a crash has changed nothing,
-//! and one that was about to end is not done again over what users have written since: only names that are still there
-//! are renamed then.
+//! Nothing else of the volume changes. Each file is copied to a name of its own beside its target,
+//! and compared with the source by a hash of its contents. When all have come and are durable,
+//! which is written into the relationship's row, they are renamed over their targets. So a restore
+//! that fails, is aborted or is cut short by a crash has changed nothing, and one that was about to
+//! end is not done again over what users have written since: only names that are still there are
+//! renamed then.
 //!
 //! Contents are sent, and hashed, in pieces of [`weir_node::tree::PIECE`] bytes from the file's
 //! start; those that are all zeroes, as holes are, in neither.
@@ -23,10 +25,10 @@ use weir_vfs::claims::{self, Event::Entries, Event::Name};
 use weir_vfs::{FileId, Namespace};
 use weir_volume::{CreateHow, FileKind, FsError, SetAttr, Stability, Volume};
 
-use super::Replication;
 use super::job::{Outcome, REPORT_MS, Transfer, dial, lasting, of, passing};
 use super::limiter::Flow;
 use super::link::{Link, LinkError};
+use super::state::Replication;
 
 type Sum = [u8; 32];
 
@@ -195,7 +197,8 @@ impl Transfer<'_> {
         Ok(Done::default())
     }
 
-    /// Has clients' caches of an inode broken for a change of this kind; what still has to end before it.
+    /// Has clients' caches of an inode broken for a change of this kind; what still has to end
+    /// before it.
     fn breaks(&self, tree: Tree<'_>, ino: Ino, event: claims::Event) -> Option<claims::Ticket> {
         let file = FileId {
             volume: tree.volume.id(),
@@ -209,7 +212,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Waits until no client caches a file that is about to be replaced, or its directory's entries.
+    /// Waits until no client caches a file that is about to be replaced, or its directory's
+    /// entries.
     async fn recall(&self, tree: Tree<'_>, path: &str) {
         loop {
             let ticket = parent(tree, path).ok().and_then(|(dir, name)| {

@@ -1,4 +1,5 @@
-//! A job of the manager's, from its start to its end: the destination's side of a transfer, and breaking off.
+//! A job of the manager's, from its start to its end: the destination's side of a transfer, and
+//! breaking off.
 //!
 //! A transfer asks the source which snapshots it has, has a snapshot taken if it needs one, plans
 //! ([`weir_relations::plan`]), and then copies one snapshot after the other, each of which is
@@ -36,7 +37,8 @@ use weir_volume::FsError;
 
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
-use super::{Moved, Replication, files, serve};
+use super::state::{Moved, Replication};
+use super::{files, serve};
 
 /// A handshake has to be over within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -277,7 +279,8 @@ impl Transfer<'_> {
 
     async fn run(&self, kind: TransferKind) -> Outcome<Done> {
         let mut abort = self.abort.clone();
-        // What moves data hears of it itself and takes its leave; this is for everything else that takes long.
+        // What moves data hears of it itself and takes its leave; this is for everything else that
+        // takes long.
         let aborted = async {
             let _ = abort.wait_for(|abort| *abort).await;
             tokio::time::sleep(FAREWELL).await;
@@ -434,7 +437,8 @@ impl Transfer<'_> {
         })
     }
 
-    /// Refuses to go on from a snapshot that both sides have but that does not hold the same here and at the source.
+    /// Refuses to go on from a snapshot that both sides have but that does not hold the same here
+    /// and at the source.
     async fn compare(
         &self,
         link: &mut Link,
@@ -668,7 +672,8 @@ struct Report<'t> {
     phase: Phase,
     last: u64,
     moved: Arc<Moved>,
-    /// Of the snapshot's bytes, logical and on the wire, those that were counted or had come before.
+    /// Of the snapshot's bytes, logical and on the wire, those that were counted or had come
+    /// before.
     counted: Option<(u64, u64)>,
     /// Moments and how much had been moved by then.
     window: VecDeque<(u64, u64)>,

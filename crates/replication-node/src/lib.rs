@@ -17,40 +17,41 @@ mod limiter;
 mod link;
 mod listen;
 mod metrics;
+mod offers;
 mod pairing;
 mod peers;
 mod serve;
+mod state;
 #[cfg(feature = "testing")]
 mod testing;
 
-use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path as Folder, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use weir_base::small_file;
 
 use anyhow::{Context, Result, anyhow};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
-use weir_control::rules::replication::local_volume;
 use weir_relations::manager::{
-    Command, Entry, Event, Job, Manager, Now, Preconditions, Reason, Refused, Relations, Side,
-    Step, Take,
+    Command, Entry, Event, Job, Preconditions, Reason, Refused, Relations, Side, Step, Take,
 };
-use weir_relations::model::{Copied, MirrorState, Path, VolumeUuid};
+use weir_relations::model::{Copied, MirrorState, Path};
 use weir_relations::plan;
 use weir_relations::retention::Held;
 use weir_volume::{Engine, FsError};
 
 use limiter::Limiter;
-pub use pairing::PairingError;
+use offers::Offers;
+pub use offers::PairingError;
 use peers::Peers;
+pub use state::Replication;
+use state::{AGAIN, Written};
 use weir_node::counters::Counters;
 
 /// Files of the data folder in which versions before the first release kept relationships and
@@ -60,8 +61,6 @@ pub const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
 const NODE: &str = "node-id";
 /// The manager reads the clock so often.
 const TICK: Duration = Duration::from_millis(500);
-/// Between two tries to write into the catalog what has happened.
-const AGAIN: Duration = Duration::from_millis(200);
 /// How long a stop waits for transfers to end their sentence.
 const STOP: Duration = Duration::from_secs(20);
 
@@ -85,69 +84,6 @@ pub struct Parts {
     pub listener: Option<TcpListener>,
     /// What the data path counts.
     pub counters: Counters,
-}
-
-/// Replication service of a node.
-pub struct Replication {
-    manager: Mutex<Manager>,
-    /// With `manager`: something is not what it was.
-    changed: Condvar,
-    inbox: Mutex<Inbox>,
-    /// With `inbox`: it is not empty, or rows have changed.
-    wakeup: Condvar,
-    engine: Arc<Engine>,
-    control: Arc<Control>,
-    runtime: Handle,
-    clock: Arc<dyn Clock>,
-    rng: Arc<dyn Rng>,
-    incoming: Arc<Limiter>,
-    outgoing: Arc<Limiter>,
-    jobs: Mutex<HashMap<u64, watch::Sender<bool>>>,
-    peers: Peers,
-    /// Of pairing with this node.
-    offers: pairing::Offers,
-    name: String,
-    node: [u8; 16],
-    listening: Option<SocketAddr>,
-    counters: Counters,
-    /// Bytes moved for each relationship since the start.
-    moved: Mutex<HashMap<String, Arc<Moved>>>,
-    stop: watch::Sender<bool>,
-    stopping: AtomicBool,
-    threads: AtomicUsize,
-    /// What becomes of frames that come in.
-    #[cfg(feature = "testing")]
-    forger: Mutex<weir_transfer::pipe::Forger>,
-}
-
-/// Counted with each frame, by the receiving side.
-#[derive(Default)]
-struct Moved {
-    /// Bytes before compression; `wire` counts those transferred.
-    logical: AtomicU64,
-    wire: AtomicU64,
-}
-
-/// Dropped when a step is in the rows, or will not come there because the server stops.
-type Written = mpsc::Sender<()>;
-
-/// What `weir-mirror` is to see to.
-#[derive(Default)]
-struct Inbox {
-    /// What has happened and is not in the rows yet, in order, with the sender by which the thread that waits for it is
-    /// woken. Bounded by what runs: each thread waits for its own.
-    steps: Vec<(Step, Written)>,
-    /// Rows of the catalog have changed.
-    woken: bool,
-}
-
-/// Counts a thread for as long as it runs.
-struct Thread(Arc<Replication>);
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.0.threads.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Replication {
@@ -186,7 +122,7 @@ impl Replication {
             rng: parts.rng,
             jobs: Mutex::default(),
             peers,
-            offers: pairing::Offers::default(),
+            offers: Offers::default(),
             name: parts.name,
             node,
             listening,
@@ -206,8 +142,8 @@ impl Replication {
         Ok(service)
     }
 
-    /// Ends transfers where they are; they go on with the next start. Nothing reads or writes volumes for replication
-    /// when this returns.
+    /// Ends transfers where they are; they go on with the next start. Nothing reads or writes
+    /// volumes for replication when this returns.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.stop.send_replace(true);
@@ -222,71 +158,6 @@ impl Replication {
             self.changed
                 .wait_for(&mut manager, Duration::from_millis(20));
         }
-    }
-
-    /// Returns true once [`Replication::stop`] was called.
-    pub fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// A thread that [`Replication::stop`] waits for.
-    fn spawn(
-        self: &Arc<Self>,
-        name: &str,
-        work: impl FnOnce(&Arc<Replication>) + Send + 'static,
-    ) -> std::io::Result<()> {
-        self.threads.fetch_add(1, Ordering::AcqRel);
-        let counted = Thread(Arc::clone(self));
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || work(&counted.0))
-            .map(|_| ())
-    }
-
-    /// Returns the state of transfers, locked.
-    pub fn manager(&self) -> MutexGuard<'_, Manager> {
-        self.manager.lock()
-    }
-
-    /// Waits until something about transfers has changed, at most for `limit`.
-    pub fn wait_for_change(&self, manager: &mut MutexGuard<'_, Manager>, limit: Duration) {
-        self.changed.wait_for(manager, limit);
-    }
-
-    /// Returns this node's identity among nodes.
-    pub fn node(&self) -> [u8; 16] {
-        self.node
-    }
-
-    /// Returns the fingerprint of this node's certificate.
-    pub fn fingerprint(&self) -> &str {
-        &self.peers.fingerprint
-    }
-
-    /// Returns the address on which peers connect.
-    pub fn listening(&self) -> Option<SocketAddr> {
-        self.listening
-    }
-
-    /// Returns whether a peer answered when it was last asked, and if not, why.
-    pub fn peer_available(&self, name: &str) -> Option<Result<(), String>> {
-        self.peers.available(name)
-    }
-
-    /// Ends the connections of peers that were deleted, with the transfers on them.
-    pub fn peers_deleted(&self) {
-        self.peers.deleted();
-    }
-
-    fn now(&self) -> Now {
-        Now {
-            wall: self.clock.now().secs,
-            ms: u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX),
-        }
-    }
-
-    fn nanos(&self) -> u64 {
-        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn drive(self: &Arc<Self>) {
@@ -321,7 +192,8 @@ impl Replication {
         }
     }
 
-    /// Writes into the rows what has happened, however often the catalog fails meanwhile; `false`: the server stops.
+    /// Writes into the rows what has happened, however often the catalog fails meanwhile; `false`:
+    /// the server stops.
     fn settle(&self, steps: &[Step]) -> bool {
         loop {
             let written = self.runtime.block_on(self.control.settle(steps));
@@ -332,29 +204,6 @@ impl Replication {
             tracing::warn!("cannot commit transfer state to the catalog: {why}; retrying");
             let mut inbox = self.inbox.lock();
             self.wakeup.wait_for(&mut inbox, AGAIN);
-        }
-    }
-
-    /// Has `weir-mirror` compare the transfers that run with the rows.
-    pub fn wake(&self) {
-        self.inbox.lock().woken = true;
-        self.wakeup.notify_one();
-    }
-
-    /// Something has happened that rows are to know.
-    fn post(&self, step: Step) -> mpsc::Receiver<()> {
-        let (written, waits) = mpsc::channel();
-        self.inbox.lock().steps.push((step, written));
-        self.wakeup.notify_one();
-        waits
-    }
-
-    /// The same; when this returns the rows know it, so that what they need is not taken for superfluous. Not for the
-    /// thread that writes it down.
-    fn happened(&self, step: Step) {
-        let waits = self.post(step);
-        while waits.recv_timeout(AGAIN) == Err(mpsc::RecvTimeoutError::Timeout) && !self.stopping()
-        {
         }
     }
 
@@ -417,97 +266,8 @@ impl Replication {
         }
     }
 
-    fn event(&self, id: u64, event: Event) {
-        self.event_at(id, event, self.now());
-    }
-
-    /// When the server stops, no more events are recorded: what has not ended by then is begun again.
-    fn event_at(&self, id: u64, event: Event, now: Now) {
-        if !self.stopping() {
-            let step = self.manager.lock().event(id, event, now);
-            if let Some(step) = step {
-                self.happened(step);
-            }
-        }
-        self.changed.notify_all();
-    }
-
-    /// What rows say now.
-    fn rows(&self) -> Relations {
-        self.control.view().relations.clone()
-    }
-
-    /// Returns the volume of this node at this path.
-    fn local(&self, vserver: &str, volume: &str) -> Result<Arc<weir_control::Volume>, Refused> {
-        local_volume(&self.control.view(), vserver, volume)
-    }
-
-    /// Whether a volume of this node was taken out of service. A peer says so itself of its own.
-    fn is_offline(&self, path: &Path) -> bool {
-        let volume = self.local(&path.vserver, &path.volume);
-        path.cluster.is_empty() && volume.is_ok_and(|volume| volume.assigned.offline)
-    }
-
-    fn engine_volume(&self, key: &str) -> Result<Arc<weir_volume::Volume>, Refused> {
-        let found = self.engine.volume(key);
-        found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
-    }
-
-    /// The description of a volume of this node.
-    fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
-        let named = self.local(vserver, volume)?;
-        let found = self.engine_volume(&named.key)?;
-        let path = Path::local(vserver, volume);
-        let rows = self.rows();
-        let all = found.snapshots();
-        let mirror = found.mirror();
-        let exported = mirror.as_ref().and_then(|m| m.exported);
-        let exported = all.iter().find(|s| Some(s.id) == exported);
-        Ok(plan::Volume {
-            size: Some(found.limit()).filter(|limit| *limit > 0),
-            data_protection: mirror.is_some(),
-            exported: exported.map(|s| s.identity),
-            snapshots: all
-                .iter()
-                .map(|s| plan::Snapshot {
-                    name: s.name.clone(),
-                    label: s.label.clone(),
-                    id: s.identity,
-                    created: s.created.secs,
-                })
-                .collect(),
-            needed: rows.needed(&path),
-            uuid: found.uuid(),
-            above: self.above(&rows, path),
-        })
-    }
-
-    /// The volumes that this one is a copy of, the nearest first: on this node as they are now, behind them as a peer has
-    /// said at the last transfer.
-    fn above(&self, rows: &Relations, mut at: Path) -> Vec<VolumeUuid> {
-        let mut above = Vec::new();
-        while let Some(entry) = rows.entry(&at).filter(|e| e.copies() && !e.restore) {
-            if !entry.source.cluster.is_empty() {
-                above.extend(&entry.above);
-                break;
-            }
-            let source = self.local(&entry.source.vserver, &entry.source.volume);
-            let source = source.and_then(|source| self.engine_volume(&source.key));
-            let Ok(uuid) = source.map(|source| source.uuid()) else {
-                // It is being deleted.
-                break;
-            };
-            if above.contains(&uuid) {
-                break;
-            }
-            above.push(uuid);
-            at = entry.source.clone();
-        }
-        above
-    }
-
-    /// What a destination's readers see, where its row says something else: a crash, or an abort, came between a snapshot
-    /// and what was to be written down of it.
+    /// What a destination's readers see, where its row says something else: a crash, or an abort,
+    /// came between a snapshot and what was to be written down of it.
     fn unsaid(&self, rows: &Relations, entry: &Entry) -> Vec<Step> {
         let (source, to) = (&entry.source, &entry.destination);
         let there = |path: &Path| {
@@ -547,8 +307,8 @@ impl Replication {
         steps
     }
 
-    /// Writes into the rows, before anyone is served, what a crash has kept from them, and takes away what it has left of
-    /// restored files.
+    /// Writes into the rows, before anyone is served, what a crash has kept from them, and takes
+    /// away what it has left of restored files.
     fn catch_up(&self) -> Result<()> {
         let rows = self.rows();
         for entry in rows.entries(0).filter(|entry| !entry.files.is_empty()) {
@@ -570,8 +330,9 @@ impl Replication {
         }
     }
 
-    /// Makes the snapshot that a rule's schedule wants of a destination, and deletes those that the rule does not keep. While
-    /// a transfer has brought part of a snapshot it waits for another minute.
+    /// Makes the snapshot that a rule's schedule wants of a destination, and deletes those that the
+    /// rule does not keep. While a transfer has brought part of a snapshot it waits for another
+    /// minute.
     fn take(&self, take: &Take) {
         let (rule, to) = (&take.rule, &take.destination);
         let Ok(named) = self.local(&to.vserver, &to.volume) else {
@@ -642,19 +403,6 @@ impl Replication {
         }
         self.runtime
             .block_on(self.control.adopt_snapshots(&named.key));
-    }
-
-    /// Makes the catalog's list of a volume's snapshots what the engine has, before anything is answered or shown that
-    /// follows from the change: who reads that a transfer has ended finds its snapshots listed, and those gone that it
-    /// deleted. When the server stops, the next start does it.
-    async fn adopt(&self, key: &str) {
-        let (control, key) = (Arc::clone(&self.control), key.to_owned());
-        let adopted = self
-            .runtime
-            .spawn(async move { control.adopt_snapshots(&key).await });
-        if let Err(error) = adopted.await {
-            tracing::debug!(%error, "the next start lists the snapshots");
-        }
     }
 
     /// Returns the facts about both ends that a verb may need. May ask a peer, which takes up to
@@ -741,12 +489,6 @@ impl Replication {
                 ),
             )),
         }
-    }
-
-    /// Where what moves for a relationship is counted.
-    fn moved(&self, relationship: &str) -> Arc<Moved> {
-        let mut moved = self.moved.lock();
-        Arc::clone(moved.entry(relationship.to_owned()).or_default())
     }
 }
 

@@ -118,7 +118,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Flow {
-    /// Waits until so many bytes may move. A caller that goes away while it waits must not ask again.
+    /// Waits until so many bytes may move. A caller that goes away while it waits must not ask
+    /// again.
     pub async fn take(&self, bytes: u64) {
         let Some(place) = self.place else {
             return;

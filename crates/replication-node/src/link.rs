@@ -1,8 +1,8 @@
-//! A connection between the two sides of a transfer: frames over a stream, which is TLS between two nodes and a pipe
-//! within one.
+//! A connection between the two sides of a transfer: frames over a stream, which is TLS between two
+//! nodes and a pipe within one.
 //!
-//! What is sent never waits for the other side alone: while a write waits, what comes in is taken in, so two sides that
-//! both have much to say cannot block each other.
+//! What is sent never waits for the other side alone: while a write waits, what comes in is taken
+//! in, so two sides that both have much to say cannot block each other.
 
 use std::io;
 
@@ -41,7 +41,8 @@ pub enum LinkError {
 impl From<io::Error> for LinkError {
     fn from(error: io::Error) -> LinkError {
         match error.kind() {
-            // A node that ends takes no leave of its peers, and what was transferred does not depend on it.
+            // A node that ends takes no leave of its peers, and what was transferred does not
+            // depend on it.
             io::ErrorKind::UnexpectedEof => LinkError::Closed,
             _ => LinkError::Io(error),
         }
@@ -180,7 +181,8 @@ impl Link {
     pub async fn control<T: for<'de> serde::Deserialize<'de>>(&mut self) -> Result<T, LinkError> {
         loop {
             if let Some(frame) = self.incoming.frame()? {
-                // A transfer that has ended may have left a word for the other side that is no longer waited for.
+                // A transfer that has ended may have left a word for the other side that is no
+                // longer waited for.
                 match frame.kind {
                     Kind::Control => {
                         return session::decode(&frame.payload).map_err(LinkError::Refused);

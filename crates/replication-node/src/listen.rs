@@ -14,7 +14,8 @@ use tokio_rustls::server::TlsStream;
 use weir_base::limits::replica::{PEER_CONNECTIONS as MOST, PEER_PAIRING};
 
 use super::peers::Peer;
-use super::{Replication, pairing, serve};
+use super::state::Replication;
+use super::{pairing, serve};
 use weir_peer_link::door::{Door, Guest};
 use weir_peer_link::pairing::PROTOCOL;
 use weir_peer_link::stream::prepare;
@@ -111,7 +112,8 @@ impl Drop for Open {
     }
 }
 
-/// The connection, once the peer has shown its certificate. One that wants to become a peer ends here.
+/// The connection, once the peer has shown its certificate. One that wants to become a peer ends
+/// here.
 async fn welcome(
     service: &Arc<Replication>,
     stream: TcpStream,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_relations::model::{MirrorState, Status};
 
-use super::Replication;
+use super::state::Replication;
 use weir_node::metrics::{Family, Pieces};
 
 /// The families, in the order of [`Row::figures`].

@@ -1,68 +1,30 @@
 //! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that come
 //! of them.
 //!
-//! An offer is good for one pairing, for the time [`LASTS`]. It is in memory alone: a restart, or another offer of the same name, ends it.
-//! The joining node writes its row first and the offering one second, and joining again goes on where a lost connection
-//! has left off, so neither side is paired for good with one that has not been asked.
+//! The joining node writes its row first and the offering one second, and joining again goes on
+//! where a lost connection has left off, so neither side is paired for good with one that has not
+//! been asked.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use weir_base::Rng;
 use weir_base::limits::replica::PEER_PAIRING;
-use weir_control::{Actor, Mutation, NotCarriedOut};
-use weir_peer_link::pairing::{
-    self, Channel, Message, PROTOCOL, Side, passphrase, send, shown_fingerprint,
-};
+use weir_control::{Actor, Mutation};
+use weir_peer_link::pairing::{self, Channel, Message, PROTOCOL, Side, send, shown_fingerprint};
 use weir_peer_link::stream::{connect, secure};
-use weir_relations::manager::{Now, Preconditions, Verb};
+use weir_relations::manager::{Preconditions, Verb};
 use weir_relations::model::Offer;
 
+use super::job;
+use super::offers::{Answer, PairingError};
 use super::peers::Peer;
-use super::{Replication, job};
+use super::state::Replication;
 
 /// Operations of the control plane that take longer are reported as unfinished.
 const LONGEST: Duration = Duration::from_secs(60);
-/// After this an offer expires: as ONTAP's do.
-const LASTS: Duration = Duration::from_secs(3600);
-/// Offers at once.
-const MAX_OFFERS: usize = 64;
 /// Which of the three it was would help to guess.
 const WRONG: &str = "The passphrase is wrong, was used, or has expired.";
-
-/// Error of pairing with another node.
-#[derive(Debug, thiserror::Error)]
-pub enum PairingError {
-    /// The state of one of the nodes does not allow it.
-    #[error("{0}")]
-    State(String),
-    /// The connection failed, or the other node does not follow the protocol.
-    #[error("{0}")]
-    Failed(String),
-    /// The control plane did not write the peer's row.
-    #[error(transparent)]
-    Change(#[from] NotCarriedOut),
-}
-
-type Answer<T> = Result<T, PairingError>;
-
-/// An offer, with what the other node and users do not see of it.
-pub struct Open {
-    offer: Offer,
-    /// In whose name the audit log has the pairing.
-    actor: Actor,
-    /// By the monotonic clock, which nobody sets back.
-    until: Duration,
-    /// Made for relationships that wait for this peer: without them it ends.
-    for_relationships: bool,
-}
-
-/// Offers that have not expired, by the name of the peer that is to be.
-#[derive(Default)]
-pub struct Offers(Mutex<HashMap<String, Open>>);
 
 impl Replication {
     /// Makes an offer of pairing to a node that will be called `name` here; one of the same name
@@ -104,75 +66,8 @@ impl Replication {
     }
 }
 
-impl Offers {
-    /// Another one; one of the same name ends.
-    pub fn add(
-        &self,
-        (name, address): (&str, Option<String>),
-        (actor, for_relationships): (&Actor, bool),
-        now: Now,
-        rng: &dyn Rng,
-    ) -> Answer<Offer> {
-        let mut all = self.0.lock();
-        let at = Duration::from_millis(now.ms);
-        all.retain(|_, open| open.until > at);
-        if all.len() >= MAX_OFFERS && !all.contains_key(name) {
-            let text = format!("There are already {MAX_OFFERS} offers of pairing.");
-            return Err(PairingError::State(text));
-        }
-        let offer = Offer {
-            name: name.to_owned(),
-            address,
-            passphrase: passphrase(rng),
-            expires: now.wall + LASTS.as_secs().cast_signed(),
-        };
-        let open = Open {
-            offer: offer.clone(),
-            actor: actor.clone(),
-            until: at + LASTS,
-            for_relationships,
-        };
-        all.insert(name.to_owned(), open);
-        Ok(offer)
-    }
-
-    /// Those that have not expired.
-    pub fn all(&self, now: Now) -> Vec<Offer> {
-        let mut all = self.0.lock();
-        all.retain(|_, open| open.until > Duration::from_millis(now.ms));
-        all.values().map(|open| open.offer.clone()).collect()
-    }
-
-    /// Ends those that were made for relationships of which none is left.
-    pub fn retain(&self, waits: impl Fn(&str) -> bool) {
-        let stays = |name: &String, open: &mut Open| !open.for_relationships || waits(name);
-        self.0.lock().retain(stays);
-    }
-
-    /// Takes away the one whose passphrase has made this proof: no other connection can use it.
-    fn take(&self, now: Now, proves: impl Fn(&str) -> bool) -> Option<Open> {
-        let mut all = self.0.lock();
-        all.retain(|_, open| open.until > Duration::from_millis(now.ms));
-        let found = all.values().find(|open| proves(&open.offer.passphrase));
-        let name = found?.offer.name.clone();
-        all.remove(&name)
-    }
-
-    /// Lets time pass until all have expired.
-    #[cfg(feature = "testing")]
-    pub fn expire(&self) {
-        let mut all = self.0.lock();
-        all.values_mut()
-            .for_each(|open| open.until = Duration::ZERO);
-    }
-
-    /// It has not come to a pairing: the same passphrase may be tried again, unless there is a newer one.
-    fn put_back(&self, open: Open) {
-        self.0.lock().entry(open.offer.name.clone()).or_insert(open);
-    }
-}
-
-/// Writes a peer's row in a user's name, unless it is there already, as it is when a connection was lost before its end.
+/// Writes a peer's row in a user's name, unless it is there already, as it is when a connection was
+/// lost before its end.
 async fn write(service: &Arc<Replication>, peer: Peer, actor: &Actor) -> Answer<()> {
     let there = service.peers.get(&peer.name);
     if there.is_some_and(|there| there.fingerprint == peer.fingerprint) {
@@ -259,7 +154,8 @@ pub async fn receive(
     Ok(format!("{name} joined as {joined}"))
 }
 
-/// Where to reach a node that joins: as the offer has it, or where it comes from, with the port that it gives.
+/// Where to reach a node that joins: as the offer has it, or where it comes from, with the port
+/// that it gives.
 fn address(offered: Option<&str>, from: IpAddr, port: Option<u16>) -> Option<String> {
     match (offered, port) {
         (Some(offered), _) => Some(offered.to_owned()),

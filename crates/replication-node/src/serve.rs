@@ -1,9 +1,10 @@
-//! The source's side: replies to what a destination asks about volumes of this node, and sends them.
+//! The source's side: replies to what a destination asks about volumes of this node, and sends
+//! them.
 //!
-//! A paired node may read every volume of this one: pairing is trust between those who run the nodes, as between
-//! clusters of ONTAP that are peered. What it may change are snapshots that it had taken for its own relationships.
-//! Whether it is paired is asked again with each question and each frame, and when a peer is deleted its connections end
-//! where they are.
+//! A paired node may read every volume of this one: pairing is trust between those who run the
+//! nodes, as between clusters of ONTAP that are peered. What it may change are snapshots that it
+//! had taken for its own relationships. Whether it is paired is asked again with each question and
+//! each frame, and when a peer is deleted its connections end where they are.
 
 use std::sync::Arc;
 
@@ -21,10 +22,11 @@ use weir_transfer::session::{Ask, Named, Told};
 use weir_transfer::wire::{Message, Pace};
 use weir_volume::FsError;
 
+use super::files;
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
-use super::{Replication, files};
+use super::state::Replication;
 
 /// Fast enough to keep up with any network that is worth compressing for.
 const LEVEL: i32 = 1;
@@ -286,7 +288,8 @@ fn path(named: &Named) -> Path {
 
 type Found = (String, Arc<weir_volume::Volume>);
 
-/// A volume of this node that a transfer may begin to read. What it would come to need, a revert would delete.
+/// A volume of this node that a transfer may begin to read. What it would come to need, a revert
+/// would delete.
 fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volume>, Told> {
     let found = service.local(&named.vserver, &named.volume);
     let volume = found.map_err(|why| Told::Refused(why.text))?;

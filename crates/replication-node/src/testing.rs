@@ -13,7 +13,8 @@ use weir_relations::manager::{Done, Failure, Job, Now, Refused, Relations, Step,
 use weir_transfer::pipe::Forger;
 use weir_volume::Engine;
 
-use crate::{Replication, job};
+use crate::job;
+use crate::state::Replication;
 
 impl Replication {
     /// Returns the engine.

@@ -48,11 +48,17 @@
 //! acknowledged.
 
 pub mod advance;
+mod batch;
 mod begins;
 mod cost;
+mod error;
 mod format;
+mod position;
 mod prepare;
+mod queue;
 mod recover;
+mod shared;
+mod ship;
 pub mod stream;
 #[cfg(test)]
 mod stream_tests;
@@ -61,12 +67,12 @@ mod tests;
 mod wait;
 mod writer;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -76,311 +82,27 @@ use weir_base::{BLOCK_SIZE, Lsn, Poison, invariant};
 
 use crate::block::page_crc;
 use crate::device::Device;
-use crate::error::{IoError, StoreError};
-use crate::frame::{Frame, FramePool};
+use crate::frame::FramePool;
 
+pub use batch::Record;
+use batch::{Batch, blocks_of};
 use begins::Begins;
 pub use cost::{LogWrites, PartnerCost};
+pub use error::{AppendError, LogError, Poisoned};
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
+pub use position::{LogCut, LogId, LogPos};
 use prepare::Prepared;
+use queue::Queue;
 pub use recover::{Replay, Replayed, Replaying};
-use stream::{ChangeStream, NO_STREAM, Summed};
+use shared::{GATHERING, Shared};
+use stream::{NO_STREAM, Summed};
 use wait::Progress;
 pub use wait::Wait;
 
 const _: () = assert!(
     HEAD + RECORD_HEAD + MAX_RECORD_META + 1024 * PAGE_SUM <= MAX_META_BLOCKS as usize * BLOCK_SIZE
 );
-
-/// Identity of a log: 128 random bits that no client knows, so that a client cannot forge a batch
-/// in a payload page.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LogId(pub [u8; 16]);
-
-impl fmt::Debug for LogId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LogId({:032x})", u128::from_be_bytes(self.0))
-    }
-}
-
-/// A position in the log: blocks since its creation. Never wraps.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct LogPos(pub u64);
-
-impl fmt::Display for LogPos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A boundary between batches: records before `next` are stored before `pos`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LogCut {
-    /// The position at which replay begins.
-    pub pos: LogPos,
-    /// The LSN of the first record there.
-    pub next: Lsn,
-}
-
-impl LogCut {
-    /// The start of a new log.
-    pub const START: LogCut = LogCut {
-        pos: LogPos(0),
-        next: Lsn(1),
-    };
-
-    /// Returns the last record before the boundary; LSN 0 if there is none.
-    pub fn last(&self) -> Lsn {
-        // Saturates: the number comes from the disk.
-        Lsn(self.next.0.saturating_sub(1))
-    }
-}
-
-/// A record to append: opaque bytes, and whole pages by reference.
-#[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// The edits, in the caller's encoding.
-    pub meta: Vec<u8>,
-    /// Payload pages; the log checksums them itself.
-    pub pages: SmallVec<[Frame; 2]>,
-}
-
-/// The log accepts and acknowledges nothing any more. The reason is for people.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Poisoned(pub Arc<str>);
-
-impl fmt::Display for Poisoned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the intent log has stopped: {}", self.0)
-    }
-}
-
-impl std::error::Error for Poisoned {}
-
-impl From<Poisoned> for StoreError {
-    fn from(p: Poisoned) -> StoreError {
-        StoreError::Poisoned(p.0)
-    }
-}
-
-/// Reason why a record was not appended. Nothing has changed in that case.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AppendError {
-    /// An earlier write failed.
-    Poisoned(Poisoned),
-    /// The ring has no room until [`Log::release`].
-    Full,
-    /// The record exceeds [`Log::max_record`].
-    TooLarge,
-}
-
-impl fmt::Display for AppendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AppendError::Poisoned(p) => p.fmt(f),
-            AppendError::Full => f.write_str("the intent log is full"),
-            AppendError::TooLarge => f.write_str("the record is too large for the intent log"),
-        }
-    }
-}
-
-impl std::error::Error for AppendError {}
-
-/// Reason why a log cannot be created or recovered.
-#[derive(Clone, Debug)]
-pub enum LogError {
-    /// The device failed. An *unreadable* block is not taken for the end.
-    Io(IoError),
-    /// The device is too small to hold a ring.
-    TooSmall,
-    /// Both header blocks are damaged, or it is no log.
-    NotALog,
-    /// The log belongs to another aggregate.
-    WrongId(LogId),
-    /// The log was written by a newer version of the format.
-    Version(u32),
-    /// Acknowledged records are lost: the batch at `at` is damaged, although a later one at `later`
-    /// shows that it had been durable.
-    DamagedMiddle {
-        /// The first damaged batch.
-        at: LogPos,
-        /// A batch that was written after the damaged one was durable.
-        later: LogPos,
-    },
-    /// The log contradicts itself or the cut that recovery was given.
-    Inconsistent {
-        /// The position of the contradiction.
-        at: LogPos,
-        /// The contradiction, as a message.
-        what: &'static str,
-    },
-    /// No page frame was free to read into.
-    NoMemory,
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LogError::Io(e) => write!(f, "intent log: {e}"),
-            LogError::TooSmall => f.write_str("the device is too small for an intent log"),
-            LogError::NotALog => f.write_str("not an intent log, or its header is damaged"),
-            LogError::WrongId(id) => {
-                write!(f, "this intent log belongs to another aggregate ({id:?})")
-            }
-            LogError::Version(v) => write!(
-                f,
-                "intent log has format {v}, which is newer than this version supports"
-            ),
-            LogError::DamagedMiddle { at, later } => write!(
-                f,
-                "the intent log is damaged at position {at}: the batch at {later} shows that \
-                 acknowledged records stood there"
-            ),
-            LogError::Inconsistent { at, what } => {
-                write!(f, "the intent log is inconsistent at position {at}: {what}")
-            }
-            LogError::NoMemory => f.write_str("no page frame is free to read the intent log"),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
-
-impl From<IoError> for LogError {
-    fn from(e: IoError) -> LogError {
-        LogError::Io(e)
-    }
-}
-
-impl From<LogError> for StoreError {
-    fn from(e: LogError) -> StoreError {
-        match e {
-            LogError::Io(e) => StoreError::Io(e),
-            LogError::NoMemory => StoreError::NoMemory,
-            other => StoreError::Format(other.to_string().into()),
-        }
-    }
-}
-
-/// Records that one write carries, laid out as they are written except for the head.
-///
-/// The appending thread lays its record out and computes the checksums of its pages. The only log
-/// thread writes nothing while it computes. The thread that allocated a record's memory also frees
-/// it.
-#[derive(Default)]
-struct Batch {
-    pos: LogPos,
-    prev_end: LogPos,
-    first: Lsn,
-    records: u32,
-    /// Lengths and meta of each record.
-    body: Vec<u8>,
-    /// Checksums of the pages, which follow the body.
-    sums: Vec<u8>,
-    frames: Vec<Frame>,
-}
-
-fn blocks_of(meta_bytes: usize, pages: usize) -> u64 {
-    (meta_bytes.div_ceil(BLOCK_SIZE) + pages) as u64
-}
-
-impl Batch {
-    /// Returns the length of head and body in bytes.
-    fn meta_bytes(&self) -> usize {
-        HEAD + self.body.len() + self.sums.len()
-    }
-
-    fn end(&self) -> LogPos {
-        LogPos(self.pos.0 + blocks_of(self.meta_bytes(), self.frames.len()))
-    }
-
-    fn push(&mut self, meta: &[u8], pages: SmallVec<[Frame; 2]>, sums: &[u32]) {
-        self.records += 1;
-        self.body.extend((meta.len() as u32).to_le_bytes());
-        self.body.extend((pages.len() as u32).to_le_bytes());
-        self.body.extend(meta);
-        for sum in sums {
-            self.sums.extend(sum.to_le_bytes());
-        }
-        self.frames.extend(pages);
-    }
-
-    /// Returns an empty batch with the buffers of this one.
-    fn emptied(mut self) -> Batch {
-        self.body.clear();
-        self.sums.clear();
-        self.frames.clear();
-        Batch {
-            body: self.body,
-            sums: self.sums,
-            frames: self.frames,
-            ..Batch::default()
-        }
-    }
-}
-
-/// Positions and queue, protected by the append lock.
-struct Queue {
-    /// Batch that collects records. It has a position once it has a record.
-    open: Batch,
-    /// Closed batches in order, not yet taken by the log thread.
-    closed: VecDeque<Batch>,
-    /// The LSN of the next record.
-    next: Lsn,
-    /// End of the last closed batch, written or not.
-    end: LogPos,
-    /// Position before which space may be overwritten.
-    released: LogPos,
-    /// Emptied batch, reused as the next open one.
-    spare: Batch,
-    /// True while the log thread waits for work.
-    idle: bool,
-    stop: bool,
-    /// Stream that receives every change as well, if one is attached.
-    stream: Option<Arc<ChangeStream>>,
-}
-
-impl Queue {
-    fn close(&mut self) {
-        if self.open.records == 0 {
-            return;
-        }
-        self.end = self.open.end();
-        let next = std::mem::take(&mut self.spare);
-        self.closed
-            .push_back(std::mem::replace(&mut self.open, next));
-    }
-
-    /// Returns true, once, if the log's thread has to be woken for the queued records.
-    fn finds_writer_asleep(&mut self) -> bool {
-        (self.open.records > 0 || !self.closed.is_empty()) && std::mem::take(&mut self.idle)
-    }
-
-    /// Returns the end of the log if the open batch were closed now.
-    fn open_end(&self) -> LogPos {
-        if self.open.records == 0 {
-            self.end
-        } else {
-            self.open.end()
-        }
-    }
-
-    /// Returns the position of a new batch of `blocks`.
-    fn place(&self, ring: &Ring, blocks: u64) -> LogPos {
-        if blocks <= ring.left_in_segment(self.end) {
-            self.end
-        } else {
-            ring.next_segment(self.end)
-        }
-    }
-}
-
-thread_local! {
-    /// The log for which this thread gathers records, by its address (0: none). The flag records
-    /// that its thread, or its stream's sender, has to be woken afterwards.
-    static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
-}
 
 /// Defers the wake-ups of the log's thread and of its stream's sender until it is dropped: see
 /// [`Log::gather`].
@@ -392,69 +114,6 @@ pub struct Gather<'a> {
 impl Drop for Gather<'_> {
     fn drop(&mut self) {
         self.log.shared.gathered();
-    }
-}
-
-struct Shared {
-    device: Arc<dyn Device>,
-    id: LogId,
-    ring: Ring,
-    queue: Mutex<Queue>,
-    /// Blocks in use, queued records included. Changed under the queue's lock; every operation
-    /// reads it without the lock.
-    used: AtomicU64,
-    /// Free bytes of the stream's window; [`NO_STREAM`] without a stream. Read like `used`.
-    stream_room: AtomicI64,
-    /// True while a stream is attached.
-    ships: AtomicBool,
-    work: Condvar,
-    progress: Arc<Progress>,
-    prepared: Prepared,
-    begins: Begins,
-}
-
-impl Shared {
-    /// Ends this thread's gathering of records.
-    fn gathered(&self) {
-        let (_, owed) = GATHERING.replace((0, false));
-        if owed {
-            let mut q = self.queue.lock();
-            let writer = q.finds_writer_asleep();
-            let sender = q.stream.clone();
-            drop(q);
-            self.wake(writer, sender.as_deref());
-        }
-    }
-
-    /// Wakes the log's thread and the sender if they were found asleep. No lock is held: waking a
-    /// thread takes some microseconds.
-    fn wake(&self, writer: bool, sender: Option<&ChangeStream>) {
-        if writer {
-            self.work.notify_one();
-        }
-        if let Some(stream) = sender {
-            stream.ring();
-        }
-    }
-
-    /// Returns the wake-ups due for records appended under this lock: that of the log's thread, and
-    /// the stream whose sender sleeps. A gathering thread wakes them later.
-    fn owes(&self, q: &mut Queue) -> (bool, Option<Arc<ChangeStream>>) {
-        let sender = q.stream.as_ref().filter(|stream| stream.rests()).cloned();
-        if GATHERING.get().0 == std::ptr::from_ref(self).addr() {
-            if q.idle || sender.is_some() {
-                GATHERING.set((std::ptr::from_ref(self).addr(), true));
-            }
-            return (false, None);
-        }
-        // Another thread that appends meanwhile finds it idle and wakes it.
-        (q.finds_writer_asleep(), sender)
-    }
-
-    fn note_used(&self, q: &Queue) {
-        let (end, released) = (q.open_end(), q.released);
-        invariant!(self.progress.guard() => released <= end, "released up to {released}, of what ends at {end}");
-        self.used.store(end.0 - released.0, Ordering::Relaxed);
     }
 }
 
@@ -759,6 +418,11 @@ impl Log {
             None => q.open.pos,
         };
         (q.open_end().0 - begin.0) * BLOCK_SIZE as u64
+    }
+
+    /// Blocks the thread until the log has begun another write, or until `patience` has passed.
+    pub fn wait_begun(&self, patience: Duration) {
+        self.shared.begins.wait(patience);
     }
 
     /// Returns true if every appended record is written.

@@ -49,8 +49,9 @@ pub use ops::{LockAccess, Permitted};
 pub use pipeline::{
     Admitted, Changes, Charged, Cost, Exempt, Looks, OpContext, Operand, Reads, Writes,
 };
-pub use session::{AccessModel, ClientKey, Flavour, Granted, Session};
+pub use session::{AccessModel, Flavour, Granted, Session};
 pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
+pub use throttle::ClientKey;
 pub use vfs::Vfs;
 pub use weir_qos::{Direction, Metadata};
 /// The types of volumes, for the protocols above.

@@ -8,8 +8,8 @@
 //! An advance is not part of the stream's order, and nothing depends on one. The entry holds all
 //! its pages until it is acknowledged, and a connection that has not carried them before sends them
 //! with it. So an advance may be given up at any time: by its request, which then [takes it
-//! back](Advance::Back), and with a connection. Nothing waits for an advance either. data it is,
-//! which then [takes it back](Advance::Back), and with a connection. Nobody waits for one either.
+//! back](Advance::Back), and with a connection. Nothing waits for an
+//! advance either.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Log;
 use super::stream::ChangeStream;
 use crate::frame::Frame;
 
@@ -55,15 +54,15 @@ pub struct InAdvance {
 /// Advances that have not been sent.
 #[derive(Default)]
 pub(super) struct Advances {
-    queue: Mutex<Queue>,
+    pub(super) queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Advance>,
-    last: u64,
+pub(super) struct Queue {
+    pub(super) waiting: VecDeque<Advance>,
+    pub(super) last: u64,
     /// Number of the current carrier: the newest.
-    carrier: Option<u64>,
+    pub(super) carrier: Option<u64>,
     carriers: u64,
 }
 
@@ -129,10 +128,10 @@ impl Drop for Carrier {
 /// Pages sent before their entry. Dropping it takes them back, unless an entry contains them.
 #[derive(Debug)]
 pub struct Advanced {
-    stream: Arc<ChangeStream>,
-    id: AdvanceId,
-    count: usize,
-    used: bool,
+    pub(super) stream: Arc<ChangeStream>,
+    pub(super) id: AdvanceId,
+    pub(super) count: usize,
+    pub(super) used: bool,
 }
 
 impl Advanced {
@@ -162,34 +161,5 @@ impl Drop for Advanced {
         }
         drop(queue);
         self.stream.ring();
-    }
-}
-
-impl Log {
-    /// Returns true if pages can be sent to a partner before their entry.
-    pub fn advances(&self) -> bool {
-        let stream = self.stream();
-        stream.is_some_and(|stream| stream.advances().queue.lock().carrier.is_some())
-    }
-
-    /// Sends pages, at least one, each with its checksum (CRC32C), to the partner before the entry
-    /// that will have them. Returns `None` if no carrier exists.
-    pub fn advance(&self, pages: impl Iterator<Item = (Frame, u32)>) -> Option<Advanced> {
-        let stream = self.stream()?;
-        let (pages, sums): (Vec<Frame>, SmallVec<[u32; 16]>) = pages.unzip();
-        let count = pages.len();
-        let mut queue = stream.advances().queue.lock();
-        queue.carrier?;
-        queue.last += 1;
-        let id = AdvanceId(queue.last);
-        queue.waiting.push_back(Advance::Pages { id, pages, sums });
-        drop(queue);
-        stream.ring();
-        Some(Advanced {
-            stream,
-            id,
-            count,
-            used: false,
-        })
     }
 }

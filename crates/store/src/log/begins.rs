@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Log;
-
 /// Counter of writes that were begun.
 #[derive(Default)]
 pub(super) struct Begins {
@@ -31,19 +29,12 @@ impl Begins {
         }
     }
 
-    fn wait(&self, patience: Duration) {
+    pub(super) fn wait(&self, patience: Duration) {
         let mut count = self.count.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let before = *count;
         let passed = |now: &mut u64| *now == before;
         self.begun.wait_while_for(&mut count, passed, patience);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Log {
-    /// Blocks the thread until the log has begun another write, or until `patience` has passed.
-    pub fn wait_begun(&self, patience: Duration) {
-        self.shared.begins.wait(patience);
     }
 }

@@ -39,7 +39,7 @@
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
-use super::{LogId, LogPos};
+use super::position::{LogId, LogPos};
 
 pub(super) const FORMAT_VERSION: u32 = 1;
 /// Blocks before the ring.

@@ -30,8 +30,10 @@ use weir_base::limits::engine::{PREPARE_AHEAD as AHEAD, PREPARE_REST as REST};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::error::LogError;
 use super::format::{FIXED_BLOCKS, Ring, encode_log_header};
-use super::{LogError, LogId, LogPos, Shared};
+use super::position::{LogId, LogPos};
+use super::shared::Shared;
 use crate::device::Device;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};

@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
+use super::error::LogError;
 use super::format::{
     BodyRecord, FIXED_BLOCKS, HEAD, Head, LogHeader, Ring, decode_body, decode_log_header,
 };
+use super::position::{LogCut, LogId, LogPos};
 use super::prepare;
 use super::writer::fill_meta;
-use super::{LogCut, LogError, LogId, LogPos};
 use crate::block::page_crc;
 use crate::device::Device;
 use crate::frame::{Class, Frame, FrameMut, FramePool};

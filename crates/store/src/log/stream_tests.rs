@@ -10,8 +10,8 @@ use super::advance::{Advance, Advanced, Carrier};
 use super::stream::{ChangeStream, NotShipped, Sequence};
 use super::*;
 use crate::device::{Io, MemDevice};
-use crate::error::IoKind;
-use crate::frame::{Class, FrameMut};
+use crate::error::{IoError, IoKind};
+use crate::frame::{Class, Frame, FrameMut};
 
 const ID: LogId = LogId([0x33; 16]);
 const WINDOW: u32 = 64 << 10;

@@ -11,8 +11,8 @@ use weir_base::{BlockAddr, Rng, SeededRng};
 
 use super::*;
 use crate::device::{Io, MemDevice};
-use crate::error::IoKind;
-use crate::frame::{Class, FrameMut};
+use crate::error::{IoError, IoKind};
+use crate::frame::{Class, Frame, FrameMut};
 
 const SECTOR: usize = 512;
 const ID: LogId = LogId([0x5A; 16]);

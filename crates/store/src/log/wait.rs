@@ -24,8 +24,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Condvar, Mutex, RwLock};
 use weir_base::{Clock, Lsn, Poison, invariant};
 
-use super::Poisoned;
 use super::cost::{CostMeter, PartnerCost};
+use super::error::Poisoned;
 
 type Listener = Arc<dyn Fn() + Send + Sync>;
 

@@ -8,8 +8,11 @@ use std::thread::JoinHandle;
 use parking_lot::MutexGuard;
 use weir_base::{BLOCK_SIZE, Lsn, invariant};
 
+use super::batch::Batch;
+use super::error::{LogError, Poisoned};
 use super::format::{HEAD, Head, MAX_META_BLOCKS};
-use super::{Batch, LogError, LogId, Poisoned, Shared};
+use super::position::LogId;
+use super::shared::Shared;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 

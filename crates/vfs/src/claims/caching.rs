@@ -1,8 +1,9 @@
 //! Caching grants: granting, breaking, acknowledgement, revocation.
 
+use super::file::File;
 use super::file::grants::Held;
+use super::file::holder::Holder;
 use super::file::opens::Open;
-use super::file::{File, Holder};
 use super::ledger::GRANT;
 use super::rules::{Event, Kind};
 use super::types::{Actor, Caching, HolderAttr, Modes, Notice, Owner, Question, Ticket, Who};

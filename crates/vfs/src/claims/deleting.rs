@@ -12,7 +12,8 @@
 //! of the open that set it. It is in memory only, as opens are: what a crash interrupts is not
 //! deleted.
 
-use super::file::{Doomed, File, Holder};
+use super::file::holder::Holder;
+use super::file::{Doomed, File};
 use super::ledger::DOOMED;
 use super::types::{Marked, Modes, Notice, Opened, Owner, Removal, Ticket};
 use super::{Claims, Effects};

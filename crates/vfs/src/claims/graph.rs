@@ -12,8 +12,10 @@
 //! behind that is not found: its owners wait until one gives up, as POSIX allows (EDEADLK "may" be
 //! reported). Linux ends after ten.
 
+use super::Claims;
 use super::file::tree::step;
-use super::{Claims, HashMap, HashSet, Lock, Owner, Range};
+use super::map::{HashMap, HashSet};
+use super::types::{Lock, Owner, Range};
 use crate::handle::FileId;
 
 pub(super) use weir_base::limits::protocol::DEADLOCK_SEARCH as SEARCH;

@@ -10,10 +10,12 @@
 //! the client had.
 
 use super::file::grants::Held;
+use super::file::holder::Holder;
 use super::file::opens::Open;
 use super::file::tree::Node;
-use super::file::{Doomed, File, Holder, More};
-use super::{Client, HashMap, ServiceId};
+use super::file::{Doomed, File, More};
+use super::map::HashMap;
+use super::types::{Client, ServiceId};
 use crate::handle::FileId;
 use parking_lot::Mutex;
 use std::mem::size_of;

@@ -95,6 +95,7 @@ mod file;
 mod graph;
 mod hints;
 mod ledger;
+mod map;
 mod opening;
 mod parking;
 mod revoking;
@@ -113,11 +114,13 @@ pub use types::{
 
 use crate::handle::FileId;
 use caching::Breaks;
-use file::{File, Holder, Waiter};
+use file::holder::Holder;
+use file::{File, Waiter};
 use foldhash::fast::RandomState;
 use graph::Graph;
 use hints::Hints;
 use ledger::{GRANT, Ledger, OPEN, PIECE, STACKED, WAITER};
+use map::HashMap;
 use parking::Parked;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
@@ -131,10 +134,6 @@ use weir_base::{Budget, VolumeId, invariant};
 /// Mutexes that the files are dealt to.
 const SHARDS: usize = 64;
 
-/// Map with a hash by a random number of the process. An open goes through a dozen look-ups, which
-/// with the standard library's hash are most of its cost.
-type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
-type HashSet<K> = std::collections::HashSet<K, RandomState>;
 type Shard = HashMap<FileId, Box<File>>;
 type Sinks = [Option<Weak<dyn Sink>>; ServiceId::COUNT];
 

@@ -1,8 +1,9 @@
 //! Parked holders, and room that is made at their cost.
 
-use super::file::Holder;
+use super::file::holder::Holder;
+use super::map::HashMap;
 use super::types::{Client, Notice, Owner, Range};
-use super::{Claims, Effects, HashMap, Shard};
+use super::{Claims, Effects, Shard};
 use crate::handle::FileId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

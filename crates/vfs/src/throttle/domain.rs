@@ -1,9 +1,9 @@
 //! One pool: its tree of limits behind one lock, and the clients' places in it.
 
-use super::Charge;
-use super::held::Slot;
+use super::charge::Charge;
+use super::client::ClientKey;
 use super::lease::Lease;
-use crate::session::ClientKey;
+use super::slot::Slot;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::task::Waker;
@@ -30,7 +30,7 @@ struct Leaf {
 
 pub(super) struct State {
     pub(super) shaper: Shaper<(Arc<Slot>, Charge)>,
-    /// Indexed by [`super::Entry::slot`]; `None` is free.
+    /// Indexed by [`super::entry::Entry::slot`]; `None` is free.
     pub(super) volumes: Vec<Option<VolumeState>>,
     free: Vec<usize>,
     /// The time at which some shard will poll this pool; [`Nanos::MAX`] for never.

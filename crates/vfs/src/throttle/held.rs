@@ -1,61 +1,14 @@
-//! A request that waits for its limits: the future that its connection polls, and the slot that
-//! represents it in its pool's tree. The request itself, with its payload, belongs to the
-//! connection that polls; the tree holds some words.
+//! A request that waits for its limits: the future that its connection polls.
 
+use super::Throttle;
+use super::charge::{Charge, Request};
 use super::domain::Domain;
-use super::{Charge, Request, Throttle};
-use parking_lot::Mutex;
+use super::slot::{Slot, State};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use weir_base::invariant;
 use weir_qos::NodeId;
-
-enum State {
-    Waiting(Option<Waker>),
-    /// Released by the tree, and charged.
-    Granted(Charge),
-    /// Taken out of the tree without having been released: its volume was moved or removed, or its
-    /// connection ended.
-    Evicted,
-}
-
-/// A request's place in a tree. Locked after the domain's state, never before it.
-pub(super) struct Slot {
-    state: Mutex<State>,
-}
-
-impl Slot {
-    pub(super) fn new() -> Arc<Slot> {
-        Arc::new(Slot {
-            state: Mutex::new(State::Waiting(None)),
-        })
-    }
-
-    fn end(&self, with: State) -> Option<Waker> {
-        match std::mem::replace(&mut *self.state.lock(), with) {
-            State::Waiting(waker) => waker,
-            _ => {
-                invariant!(
-                    false,
-                    "a request is released or taken out that does not wait"
-                );
-                None
-            }
-        }
-    }
-
-    /// Marks the slot as released; what is returned is to be woken once no lock is held.
-    pub(super) fn grant(&self, charge: Charge) -> Option<Waker> {
-        self.end(State::Granted(charge))
-    }
-
-    /// Marks the slot as taken out, likewise.
-    pub(super) fn evict(&self) -> Option<Waker> {
-        self.end(State::Evicted)
-    }
-}
 
 /// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any
 /// more). Dropping it takes the request out of its queue, with all others of its connection:

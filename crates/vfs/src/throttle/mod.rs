@@ -31,29 +31,38 @@
 //! change keeps its meters; what did acts at once: raised limits release what they allow before
 //! `change` returns.
 
+mod charge;
+mod client;
 mod credit;
 mod domain;
+mod entry;
 mod held;
+mod last;
 mod lease;
 mod loop_shard;
+mod next;
+mod slot;
 mod status;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use charge::{Charge, Request};
+pub use client::ClientKey;
 pub use credit::{CreditLimits, HeldBytes, LentBytes};
 pub use held::Throttled;
 pub use loop_shard::Alarm;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
-use crate::session::ClientKey;
 use arc_swap::ArcSwap;
 use credit::Credit;
 use domain::{Domain, State, Woken};
-use held::Slot;
-use lease::Last;
+use entry::Entry;
+use last::Last;
 use loop_shard::LoopShard;
+use next::Next;
 use parking_lot::Mutex;
+use slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,9 +70,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use table::Table;
 use weir_base::{Clock, VolumeId, invariant, less};
-use weir_qos::{
-    Change, Direction, Limits, Metadata, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan,
-};
+use weir_qos::{Change, Metadata, Nanos, Plan, Submitted};
 
 /// The least time, in nanoseconds, between two polls of one pool by a shard. A poll costs some
 /// microseconds and is worth more the more it releases; a quarter of a millisecond is a fortieth of
@@ -72,56 +79,6 @@ const PACE: Nanos = 250_000;
 
 /// Counts throttles, from 1.
 static COUNT: AtomicU64 = AtomicU64::new(1);
-
-/// A request as limits see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The volume that it reads or writes.
-    pub volume: VolumeId,
-    /// The client to which it is charged.
-    pub client: ClientKey,
-    /// The number of its connection.
-    pub flow: u64,
-    /// Direction: it reads or writes.
-    pub direction: Direction,
-    /// Bytes of data that it is to move.
-    pub bytes: u64,
-}
-
-/// Charge of a request, for giving it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charge {
-    volume: VolumeId,
-    domain: u64,
-    node: NodeId,
-    direction: Direction,
-    bytes: u64,
-}
-
-impl Charge {
-    /// Returns the volume that it was made for.
-    pub(crate) fn volume(&self) -> VolumeId {
-        self.volume
-    }
-}
-
-/// A volume's place in the table: its pool, its slot there, and its limits.
-struct Entry {
-    domain: Arc<Domain>,
-    /// Index in the domain's volumes.
-    slot: usize,
-    /// True if anything on the path limits.
-    limited: bool,
-    /// True if anything on the path limits the operations of both ways together, which metadata
-    /// takes a part of.
-    counts_metadata: bool,
-    plan: VolumePlan,
-}
-
-struct Pool {
-    domain: Arc<Domain>,
-    plan: PoolPlan,
-}
 
 /// The limits in force, and the requests that wait for them.
 pub struct Throttle {
@@ -506,125 +463,6 @@ impl Throttle {
         woken.into_iter().for_each(Waker::wake);
         true
     }
-}
-
-/// Next table, as far as it is different from the last.
-struct Next<'t> {
-    old: &'t Table,
-    now: Nanos,
-    pools: BTreeMap<u64, Option<Arc<Pool>>>,
-    volumes: BTreeMap<u64, Option<Arc<Entry>>>,
-    /// Pools in which something may start that could not before.
-    touched: BTreeSet<u64>,
-}
-
-impl Next<'_> {
-    fn put_pool(&mut self, plan: &PoolPlan) -> Arc<Pool> {
-        let old = self.old;
-        let was = old.pools.get(plan.id);
-        let is = merge_pool(was, plan, self.now, &mut self.touched);
-        self.pools.insert(plan.id, Some(Arc::clone(&is)));
-        let matters = |limits: &Limits| (limits.is_limited(), limits.total.ops.is_some());
-        if was.is_some_and(|was| matters(&was.plan.limits) != matters(&plan.limits)) {
-            let state = is.domain.lock();
-            let ids: Vec<VolumeId> = state.volumes.iter().flatten().map(|v| v.id).collect();
-            drop(state);
-            for id in ids {
-                let entry = old.volume(id).map(|entry| entry.plan.clone());
-                // Those that are to go stay gone.
-                if let Some(plan) = entry.filter(|_| !self.volumes.contains_key(&id.0)) {
-                    self.put_volume(&plan);
-                }
-            }
-        }
-        is
-    }
-
-    fn put_volume(&mut self, plan: &VolumePlan) {
-        let id = VolumeId(plan.volume);
-        let pool = match self.pools.get(&plan.pool) {
-            Some(pool) => pool.clone(),
-            None => self.old.pools.get(plan.pool).cloned(),
-        };
-        // A volume whose pool is not in the plan has its own limits all the same.
-        let pool = pool.unwrap_or_else(|| {
-            self.put_pool(&PoolPlan {
-                id: plan.pool,
-                name: "".into(),
-                limits: Limits::default(),
-                source: "".into(),
-            })
-        });
-        let old = match self.volumes.get(&plan.volume) {
-            Some(Some(entry)) => Some(Arc::clone(entry)),
-            _ => self.old.volume(id).cloned(),
-        };
-        let entry = merge_volume(old.as_ref(), id, plan, &pool, self.now, &mut self.touched);
-        self.volumes.insert(plan.volume, entry);
-    }
-}
-
-fn merge_pool(
-    old: Option<&Arc<Pool>>,
-    plan: &PoolPlan,
-    now: Nanos,
-    touched: &mut BTreeSet<u64>,
-) -> Arc<Pool> {
-    let domain = match old {
-        Some(old) if old.plan == *plan => return Arc::clone(old),
-        Some(old) => {
-            if old.plan.limits != plan.limits {
-                let mut state = old.domain.lock();
-                let root = state.shaper.root();
-                state.end_leases(now);
-                state.shaper.configure(root, plan.limits, now);
-                touched.insert(plan.id);
-            }
-            Arc::clone(&old.domain)
-        }
-        None => Domain::new(plan.id, plan.limits),
-    };
-    Arc::new(Pool {
-        domain,
-        plan: plan.clone(),
-    })
-}
-
-fn merge_volume(
-    old: Option<&Arc<Entry>>,
-    id: VolumeId,
-    plan: &VolumePlan,
-    pool: &Pool,
-    now: Nanos,
-    touched: &mut BTreeSet<u64>,
-) -> Option<Arc<Entry>> {
-    let path = [&pool.plan.limits, &plan.limits, &plan.client];
-    let limited = path.iter().any(|limits| limits.is_limited());
-    let counts_metadata = path.iter().any(|limits| limits.total.ops.is_some());
-    let as_before = |old: &Entry| {
-        old.plan == *plan && old.limited == limited && old.counts_metadata == counts_metadata
-    };
-    let stays = old.filter(|old| Arc::ptr_eq(&old.domain, &pool.domain));
-    let slot = match stays {
-        Some(old) if as_before(old) => return Some(Arc::clone(old)),
-        Some(old) => {
-            let mut state = pool.domain.lock();
-            state.configure(old.slot, plan.limits, plan.client, now);
-            touched.insert(pool.plan.id);
-            old.slot
-        }
-        None => pool
-            .domain
-            .lock()
-            .add_volume(id, plan.limits, plan.client)?,
-    };
-    Some(Arc::new(Entry {
-        domain: Arc::clone(&pool.domain),
-        slot,
-        limited,
-        counts_metadata,
-        plan: plan.clone(),
-    }))
 }
 
 fn nanos(clock: &dyn Clock) -> Nanos {

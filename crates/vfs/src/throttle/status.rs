@@ -1,7 +1,8 @@
 //! State of the limits now, for users to see.
 
-use super::{Entry, Pool, Throttle};
-use crate::session::ClientKey;
+use super::Throttle;
+use super::client::ClientKey;
+use super::entry::{Entry, Pool};
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Bound, Limit, Limits, Nanos, Usage};

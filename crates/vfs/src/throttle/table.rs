@@ -5,7 +5,7 @@
 //! and a new table shares the parts that did not change. A change copies the parts' list and one
 //! part, some two hundred pointers of ten thousand; a look-up is a binary search of one part.
 
-use super::{Entry, Pool};
+use super::entry::{Entry, Pool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::{VolumeId, invariant};

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Poll, Wake};
 use std::time::Duration;
 use weir_base::ManualClock;
-use weir_qos::Rate;
+use weir_qos::{Direction, Limits, PoolPlan, Rate, VolumePlan};
 
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;

@@ -12,8 +12,8 @@ use weir_store::tree::{self, TreeRoot, Visitor};
 use weir_store::{BlockPtr, StoreError};
 
 use super::progress::Progress;
+use super::report::{Fault, Report};
 use super::tree::Reader;
-use super::{Fault, Report};
 use crate::checkpoint::dead::{self, Sum, born_of};
 use crate::format::catalog::{Job, Places, SnapshotRec};
 use crate::format::record::{Window, kind};

@@ -8,7 +8,8 @@ use weir_store::StoreError;
 use weir_store::aggregate::{Aggregate, Env, Replay};
 use weir_store::space::Usage;
 
-use super::{Fault, Report, WrongUsage};
+use super::report::{Fault, Report};
+use super::usage::WrongUsage;
 use crate::checkpoint::checkpointer::Checkpointer;
 use crate::format::usage::Usages;
 use crate::lifecycle::engine::{Engine, EngineOptions};

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use weir_base::{BlockAddr, VolumeId};
 use weir_store::tree::{self, NodeSource, TreeRoot};
 
-use super::Fault;
+use super::report::Fault;
 use crate::format::record::Stored;
 use crate::format::shared_runs::{self, Count, Group};
 

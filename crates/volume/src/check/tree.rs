@@ -1,6 +1,6 @@
 //! Checks one tree: its nodes, its records, and their consistency.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use weir_base::{BlockAddr, Generation, Ino, VolumeId, invariant};
@@ -12,9 +12,9 @@ use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::progress::Progress;
+use super::report::{Fault, Report};
 use super::shared::References;
 use super::usage::Counts;
-use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::format::mark::MarkId;
@@ -24,6 +24,23 @@ use crate::format::record::{
 use crate::format::shared_runs::{self, Group};
 use crate::format::side::{self, Collected};
 use crate::types::FileKind;
+
+/// A volume and its snapshots in the aggregate's tree.
+#[derive(Default)]
+pub(super) struct VolumeEntry {
+    pub(super) rec: Option<VolumeRec>,
+    pub(super) annotated: bool,
+    pub(super) snapshots: Vec<SnapshotRec>,
+    pub(super) jobs: Vec<Job>,
+}
+
+/// The volumes by their numbers.
+pub(super) type Volumes = BTreeMap<VolumeId, VolumeEntry>;
+
+/// Returns the volume whose number a key of the aggregate's tree contains.
+fn volume_of(ino: u64) -> Option<VolumeId> {
+    Some(VolumeId(ino)).filter(|id| *id != catalog::AGGREGATE_TREE)
+}
 
 /// Contents of the aggregate's own tree that a check of a volume needs.
 #[derive(Default)]

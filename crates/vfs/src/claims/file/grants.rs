@@ -5,7 +5,7 @@
 //! the break that it must wait for at once. Neither thousands of readers nor thousands of
 //! operations while they are broken cost more than one pass over those concerned.
 
-use super::Holder;
+use super::holder::Holder;
 use super::tree::{HolderId, step};
 use crate::claims::rules::{Event, Kind};
 use crate::claims::types::{Caching, Question, Ticket};

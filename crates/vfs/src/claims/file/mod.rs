@@ -2,20 +2,19 @@
 //! [`More`]. All of it is reached under the lock of the file's shard.
 
 pub(super) mod grants;
+pub(super) mod holder;
 pub(super) mod opens;
 pub(super) mod stacked;
 pub(super) mod tree;
 
-use super::HashSet;
+use super::map::HashSet;
 use super::types::{Lock, Modes, Owner, Range, Removal, Ticket};
 use grants::Grants;
+use holder::{ByOwner, Holder};
 use opens::Opens;
 use stacked::Stacked;
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tree::{HolderId, Tree, step};
 use weir_base::invariant;
 
@@ -24,64 +23,6 @@ use weir_base::invariant;
 const ONE_BY_ONE: usize = 64;
 /// Ranges of a parked holder that are compared with a request; with more it counts as in the way.
 const MANY: usize = 1024;
-
-/// An owner that has something in the file. Shared by the indexes of the file; the counts change
-/// under the shard's lock only.
-pub(super) struct Holder {
-    pub(super) owner: Owner,
-    pub(super) id: HolderId,
-    /// Ranges, waiting requests, open and grant.
-    uses: AtomicU32,
-    /// Waiting requests among them.
-    waits: AtomicU32,
-}
-
-impl Holder {
-    pub(super) fn count(&self, waits: bool, by: i64) {
-        let add = |n: &AtomicU32| {
-            let new = i64::from(n.load(Ordering::Relaxed)) + by;
-            if !invariant!(new >= 0, "an owner's count below zero") {
-                return;
-            }
-            n.store(u32::try_from(new).unwrap_or(u32::MAX), Ordering::Relaxed);
-        };
-        add(&self.uses);
-        if waits {
-            add(&self.waits);
-        }
-    }
-
-    pub(super) fn idle(&self) -> bool {
-        self.uses.load(Ordering::Relaxed) == 0
-    }
-
-    pub(super) fn waits(&self) -> bool {
-        self.waits.load(Ordering::Relaxed) > 0
-    }
-}
-
-/// A holder, found by its owner.
-struct ByOwner(Arc<Holder>);
-
-impl Borrow<Owner> for ByOwner {
-    fn borrow(&self) -> &Owner {
-        &self.0.owner
-    }
-}
-
-impl Hash for ByOwner {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.owner.hash(state);
-    }
-}
-
-impl PartialEq for ByOwner {
-    fn eq(&self, other: &ByOwner) -> bool {
-        self.0.owner == other.0.owner
-    }
-}
-
-impl Eq for ByOwner {}
 
 /// A lock as the index by owner stores it.
 struct Piece {
@@ -191,12 +132,7 @@ impl File {
 
     /// Enters an owner that is not there yet.
     pub(super) fn enter(&mut self, owner: Owner) -> Arc<Holder> {
-        let holder = Arc::new(Holder {
-            owner,
-            id: self.next_holder,
-            uses: AtomicU32::new(0),
-            waits: AtomicU32::new(0),
-        });
+        let holder = Arc::new(Holder::new(owner, self.next_holder));
         self.next_holder += 1;
         let new = self.holders.insert(ByOwner(Arc::clone(&holder)));
         invariant!(new, "an owner twice in a file");

@@ -1,7 +1,7 @@
 //! Opens of a file: the modes that each holder uses and denies to others. They are counted by mode,
 //! so that a test costs the same however many there are.
 
-use super::Holder;
+use super::holder::Holder;
 use super::tree::HolderId;
 use crate::claims::types::{Modes, Who};
 use std::collections::BTreeMap;

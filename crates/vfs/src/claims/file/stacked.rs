@@ -6,7 +6,7 @@
 //! owners. A write is stopped by everybody's shared ranges, one's own included, but not by one's
 //! own exclusive ones.
 
-use super::Holder;
+use super::holder::Holder;
 use super::tree::{HolderId, Tree};
 use crate::claims::types::{Lock, Range};
 use std::collections::BTreeMap;
