@@ -1,8 +1,9 @@
 //! Chunks: what is stored once, and referred to by its name and place.
 
+use weir_base::hex;
 use weir_base::limits::backup as limits;
 
-use crate::seal::{ChunkId, Sealer, to_hex};
+use crate::seal::{ChunkId, Sealer};
 
 /// Name of a pack: random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -11,7 +12,7 @@ pub struct PackId(pub(crate) [u8; 16]);
 impl PackId {
     /// Returns the object's name within the vault.
     pub(crate) fn object(self) -> String {
-        format!("packs/{}", to_hex(&self.0))
+        format!("packs/{}", hex::encode(&self.0))
     }
 }
 

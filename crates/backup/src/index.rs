@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 
+use weir_base::hex;
 use weir_base::limits::backup as limits;
 
 use crate::chunk::{Chunk, Reader};
 use crate::error::BackupError;
-use crate::seal::{ChunkId, to_hex};
+use crate::seal::ChunkId;
 use crate::vault::Vault;
 
 /// Prefix of the objects within a vault.
@@ -36,7 +37,7 @@ pub(crate) fn write(vault: &Vault, chunks: &[Chunk]) -> Result<u64, BackupError>
         some.iter().for_each(|chunk| chunk.put(&mut bytes));
         let mut name = [0; 16];
         vault.sealer.rng().fill(&mut name);
-        moved += vault.put_sealed(&format!("{PREFIX}{}", to_hex(&name)), bytes)?;
+        moved += vault.put_sealed(&format!("{PREFIX}{}", hex::encode(&name)), bytes)?;
     }
     Ok(moved)
 }

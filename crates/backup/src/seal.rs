@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
-use weir_base::Rng;
+use weir_base::{Rng, hex};
 
 /// The key of a vault: 32 random bytes. Who has lost it has lost the backups.
 #[derive(Clone, PartialEq, Eq)]
@@ -32,31 +32,13 @@ impl VaultKey {
 
     /// Returns the key as 64 hexadecimal digits, as it is kept in a file.
     pub fn to_hex(&self) -> String {
-        to_hex(&self.0)
+        hex::encode(&self.0)
     }
 
     /// Reads what [`VaultKey::to_hex`] wrote. `None` if it is anything else.
     pub fn from_hex(text: &str) -> Option<VaultKey> {
-        from_hex(text).map(VaultKey)
+        hex::decode(text).map(VaultKey)
     }
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Reads `N` bytes from twice as many hexadecimal digits.
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    let plain = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-    if digits.len() != 2 * N || !digits.iter().all(plain) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// Name of a chunk: half of the HMAC of its contents.

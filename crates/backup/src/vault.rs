@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use weir_base::limits::backup as limits;
-use weir_base::{Rng, SnapshotIdentity, Time};
+use weir_base::{Rng, SnapshotIdentity, Time, hex};
 use weir_volume::ContentHash;
 
 use crate::bucket::{Bucket, BucketError};
 use crate::chunk::{self, CHUNK_LEN, Chunk, Reader};
 use crate::error::BackupError;
-use crate::seal::{ChunkId, Sealer, VaultKey, from_hex, to_hex};
+use crate::seal::{ChunkId, Sealer, VaultKey};
 
 /// The format that this version writes, and the latest that it reads.
 const FORMAT: u32 = 1;
@@ -76,7 +76,7 @@ impl Backup {
         let encoded = |chunk: &Chunk| {
             let mut bytes = Vec::with_capacity(CHUNK_LEN);
             chunk.put(&mut bytes);
-            to_hex(&bytes)
+            hex::encode(&bytes)
         };
         Backup {
             name: made.name,
@@ -84,7 +84,7 @@ impl Backup {
             snapshot: of.name.clone(),
             label: of.label.clone(),
             created: (of.created.secs, of.created.nanos),
-            identity: to_hex(&of.target.encode()),
+            identity: hex::encode(&of.target.encode()),
             next_ino: of.next_ino,
             key: of.key,
             referenced: made.referenced,
@@ -97,7 +97,7 @@ impl Backup {
     /// Returns the identity of the snapshot. `None` if the object is malformed, which none is that
     /// a vault returns.
     pub fn identity(&self) -> Option<SnapshotIdentity> {
-        from_hex(&self.identity).and_then(|bytes| SnapshotIdentity::decode(&bytes))
+        hex::decode(&self.identity).and_then(|bytes| SnapshotIdentity::decode(&bytes))
     }
 
     /// Returns the time of the snapshot.
@@ -109,7 +109,7 @@ impl Backup {
     /// Returns the chunks with the list of segments, in order.
     pub(crate) fn lists(&self) -> Result<Vec<Chunk>, BackupError> {
         let decoded = |text: &String| {
-            let bytes = from_hex::<CHUNK_LEN>(text)?;
+            let bytes = hex::decode::<CHUNK_LEN>(text)?;
             Chunk::take(&mut Reader(&bytes))
         };
         let lists: Option<Vec<Chunk>> = self.lists.iter().map(decoded).collect();
@@ -170,7 +170,7 @@ impl Vault {
             .seal(HEAD.as_bytes(), PROOF.to_vec(), &mut proof);
         let head = Head {
             format: FORMAT,
-            proof: to_hex(&proof),
+            proof: hex::encode(&proof),
         };
         let text = serde_json::to_vec(&head).unwrap_or_default();
         vault.bucket.put(&vault.object(HEAD), &text)?;
@@ -207,7 +207,7 @@ impl Vault {
         if head.format > FORMAT {
             return Err(BackupError::Format(head.format));
         }
-        let sealed = from_hex::<{ PROOF.len() + crate::seal::OVERHEAD }>(&head.proof);
+        let sealed = hex::decode::<{ PROOF.len() + crate::seal::OVERHEAD }>(&head.proof);
         let proof = sealed.and_then(|sealed| self.sealer.open(HEAD.as_bytes(), &sealed));
         match proof.as_deref() == Some(PROOF) {
             true => Ok(()),

@@ -8,6 +8,7 @@
 
 mod budget;
 mod clock;
+pub mod hex;
 mod ids;
 mod invariant;
 pub mod latency;

@@ -473,7 +473,7 @@ impl Control {
     pub fn random_text(&self) -> String {
         let mut bytes = [0u8; 32];
         self.rng.fill(&mut bytes);
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        weir_base::hex::encode(&bytes)
     }
 
     /// Returns true if any token is valid (a listener that is not loopback needs one).

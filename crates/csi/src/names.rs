@@ -2,6 +2,7 @@
 //! location besides.
 
 use aws_lc_rs::digest::{SHA256, digest};
+use weir_base::hex;
 use weir_base::limits::csi::{MAX_ID, MAX_LOCATION};
 
 /// Bytes of a hash in an identifier, as two digits each.
@@ -10,8 +11,7 @@ const HASH: usize = 8;
 /// Returns 16 hexadecimal digits of the SHA-256 of a text.
 pub fn hash(text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
-    let bytes = digest.as_ref().iter().take(HASH);
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest.as_ref()[..HASH])
 }
 
 fn good(c: char) -> bool {

@@ -5,7 +5,7 @@
 //! unfinished unless blank space follows it. What an argument's value may be is either known here,
 //! or is asked of the node: [`live`] says which `show` has it.
 
-use crate::commands::COMMANDS;
+use crate::commands::catalogue::COMMANDS;
 use crate::grammar::{Command, Parameter, parameter};
 
 /// A line as far as it goes.

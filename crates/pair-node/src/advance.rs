@@ -1,7 +1,9 @@
-//! Pages that are sent before their entry ([`weir_store::log::advance`]), at both ends of one connection.
+//! Pages that are sent before their entry ([`weir_store::log::advance`]), at both ends of one
+//! connection.
 //!
-//! The receiver says how many bytes of them it keeps that no entry has referred to, and the sender has no more under way: what would be more
-//! goes with its entry. So the receiver's memory is bounded, and a sender that sends more is none of this kind.
+//! The receiver says how many bytes of them it keeps that no entry has referred to, and the sender
+//! has no more under way: what would be more goes with its entry. So the receiver's memory is
+//! bounded, and a sender that sends more is none of this kind.
 
 use std::collections::HashMap;
 
@@ -144,7 +146,8 @@ impl Arrived {
         Some(held)
     }
 
-    /// An entry has come that has these pages, and refers to others. What is not at a place becomes one of its pages.
+    /// An entry has come that has these pages, and refers to others. What is not at a place becomes
+    /// one of its pages.
     pub fn join(&mut self, before: Before, pages: &mut Vec<Box<[u8]>>) -> Result<Option<Ahead>> {
         let held = self.take(before.id);
         let held = held.context("an entry refers to pages that did not come before it")?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clients::{Ends, Reported};
-use super::{Pair, Serving};
+use super::pair::Pair;
+use super::service::Serving;
 
 /// How often it is checked whether some have ended.
 const EVERY: Duration = Duration::from_millis(200);

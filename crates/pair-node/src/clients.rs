@@ -1,8 +1,9 @@
 //! Connections of clients to the addresses that move: the primary reports them, so that the standby
 //! can end them when it takes over ([`super::address`]).
 //!
-//! They travel beside the stream, as differences to what was reported over the same link, at once when one begins, and nothing waits for
-//! them: a client that connected a moment before its server was lost notices by itself.
+//! They travel beside the stream, as differences to what was reported over the same link, at once
+//! when one begins, and nothing waits for them: a client that connected a moment before its server
+//! was lost notices by itself.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 
-use super::Pair;
+use super::pair::Pair;
 use weir_node::control_socket::Commands;
 
 /// Commands of a node.

@@ -1,4 +1,5 @@
-//! What a node knows of its pair, as two files of the data folder: what users have said, and what has become of it.
+//! What a node knows of its pair, as two files of the data folder: what users have said, and what
+//! has become of it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ const STATE: &str = "pair-state.json";
 /// A witness, and the certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WitnessAt {
-    /// `HOST:PORT`, or a database as `postgres://…`.
+    /// `HOST:PORT`, a database as `postgres://…`, or a pool of Ceph as `rados:POOL`.
     pub address: String,
-    /// SHA-256 of its certificate; empty of a database.
+    /// SHA-256 of its certificate; empty of a database and of a pool.
     #[serde(default)]
     pub fingerprint: String,
 }
@@ -62,7 +63,8 @@ pub struct Config {
     /// Without a witness: the side that goes on alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<Name>,
-    /// A program that is run with `add` when this node begins to serve and with `remove` when it serves no more.
+    /// A program that is run with `add` when this node begins to serve and with `remove` when it
+    /// serves no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_hook: Option<PathBuf>,
     /// Those that this node has while it serves.
@@ -224,7 +226,8 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// The entry behind which a copy goes on that is at `at`; `None`: it lacks what the stream does not have.
+    /// The entry behind which a copy goes on that is at `at`; `None`: it lacks what the stream does
+    /// not have.
     pub fn resume(
         &self,
         at: StreamPosition,

@@ -30,7 +30,8 @@ pub struct Link {
     pub stream: Option<Arc<ChangeStream>>,
     /// A primary's: what brings the partner's copy up, before it joins.
     pub feed: Option<Arc<Feed>>,
-    /// A standby's: the term whose entries it takes; while it is brought up, that of positions towards the mark.
+    /// A standby's: the term whose entries it takes; while it is brought up, that of positions
+    /// towards the mark.
     pub receiving: Option<u64>,
     /// The primary's term of what is received.
     pub term: u64,

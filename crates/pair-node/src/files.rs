@@ -1,23 +1,30 @@
-//! The files of the data folder that a node which takes over has to have: the secret of handles, the catalog, the users of SMB, the
-//! numbers of users of domains, the membership of a domain.
+//! The files of the data folder that a node which takes over has to have: the secret of handles,
+//! the catalog, the users of SMB, the numbers of users of domains, the membership of a domain.
 //!
-//! They are sent whole when they have changed, over the link of the stream, and an entry of the stream is made behind them: when the partner has
-//! acknowledged that, it has the files. A change through the API is reported to the client that made it only then
-//! ([`Pair::mirror_files`]); what changes without one is found by a check every [`EVERY`].
+//! They are sent whole when they have changed, over the link of the stream, and an entry of the
+//! stream is made behind them: when the partner has acknowledged that, it has the files. A change
+//! through the API is reported to the client that made it only then ([`Pair::mirror_files`]); what
+//! changes without one is found by a check every [`EVERY`].
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::small_file;
 
 use anyhow::{Context, Result, anyhow, bail};
 use weir_base::Lsn;
+use weir_control::CatalogCopy;
 use weir_mirror::Role;
 use weir_mirror::wire::{Message, PIECE};
 
-use super::incoming_files::{CATALOG, MOST};
-use super::{Inner, Pair, Serving};
+use super::pair::{Inner, Pair};
+use super::service::Serving;
 
+/// Maximum number of bytes of a file that is sent.
+pub const MOST: usize = 256 << 20;
+/// Name of the catalog on the way: each side has its own path for it.
+pub const CATALOG: &str = "catalog";
 /// How often it is checked whether they have changed.
 const EVERY: Duration = Duration::from_millis(100);
 /// Before it is tried again to send them.
@@ -58,7 +65,8 @@ struct Sent {
 }
 
 impl Shipped {
-    /// Sends what has changed; with `catalog` the catalog in any case. `None`: no partner goes on from here, or there is nothing to send.
+    /// Sends what has changed; with `catalog` the catalog in any case. `None`: no partner goes on
+    /// from here, or there is nothing to send.
     async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<Sent>> {
         let Some(Serving { control, .. }) = pair.service.serving() else {
             return Ok(None);
@@ -131,6 +139,12 @@ impl Shipped {
     }
 }
 
+impl CatalogCopy for Pair {
+    fn bring_up_to_date(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move { self.mirror_files().await })
+    }
+}
+
 impl Pair {
     /// Returns once the partner has the files as they are now durable, or this node is primary
     /// without one, or does not serve yet.
@@ -166,7 +180,8 @@ impl Pair {
         }
     }
 
-    /// No partner could take over: one that comes gets the files before it may. Or this node ends, and has waited for long enough.
+    /// No partner could take over: one that comes gets the files before it may. Or this node ends,
+    /// and has waited for long enough.
     fn needs_no_partner(&self, inner: &Inner) -> bool {
         let joined = inner
             .partner

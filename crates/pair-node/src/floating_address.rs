@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use weir_mirror::Role;
 
-use super::Pair;
 use super::address::{ALONE, LEASED, POLL};
+use super::pair::Pair;
 
 impl Pair {
-    /// Keeps the addresses where they belong, on a thread of its own: what the kernel does to interfaces may take long, and beats must
-    /// not wait.
+    /// Keeps the addresses where they belong, on a thread of its own: what the kernel does to
+    /// interfaces may take long, and beats must not wait.
     pub(super) fn keep_addresses(self: &Arc<Self>) -> Result<()> {
         if self.service.addresses().is_empty() {
             return Ok(());
@@ -46,7 +46,8 @@ impl Pair {
         }
         match inner.rules.role() {
             Role::Alone => Some(ALONE),
-            // The first lease begins when the partner has answered, and it does not serve as soon as that.
+            // The first lease begins when the partner has answered, and it does not serve as soon
+            // as that.
             Role::Primary
                 if self.lease.holds() || self.clock.monotonic() < inner.rules.turned() + LEASED =>
             {

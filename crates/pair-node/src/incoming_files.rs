@@ -5,12 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use weir_base::small_file;
 
-use super::Pair;
-
-/// Maximum number of bytes of a file that is sent.
-pub const MOST: usize = 256 << 20;
-/// Name of the catalog on the way: each side has its own path for it.
-pub const CATALOG: &str = "catalog";
+use super::files::{CATALOG, MOST};
+use super::pair::Pair;
 
 /// A file that is coming.
 #[derive(Default)]

@@ -1,8 +1,10 @@
-//! The connection between the two nodes. Side B connects, whichever of the two is primary, over TLS between the certificates that they know each
-//! other by; a newer connection takes the place of an older one.
+//! The connection between the two nodes. Side B connects, whichever of the two is primary, over TLS
+//! between the certificates that they know each other by; a newer connection takes the place of an
+//! older one.
 //!
-//! Each side says first what its copy is, and how far it is. The primary then says from where it goes on ([`Message::Join`]), and
-//! sends entries as long as there are any, as many with one write as have come together meanwhile: so batches form by themselves.
+//! Each side says first what its copy is, and how far it is. The primary then says from where it
+//! goes on ([`Message::Join`]), and sends entries as long as there are any, as many with one write
+//! as have come together meanwhile: so batches form by themselves.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -25,8 +27,10 @@ use super::connection::Hello;
 use super::fault::{self, Fault, Refused};
 use super::feed::{Feed, Ready, Taken};
 use super::incoming_files::Incoming;
+use super::own_register;
+use super::pair::{Inner, Pair};
+use super::restart::begin_anew;
 use super::standby::Received;
-use super::{Inner, Pair, begin_anew, own_register};
 use weir_peer_link::door::Door;
 use weir_peer_link::identity::{Known, in_words};
 use weir_peer_link::stream::secure;
@@ -42,13 +46,15 @@ const REFUSED: Duration = Duration::from_secs(1);
 /// Bytes that are taken at a time, and of those what TLS hands out at once.
 const READ: usize = 256 << 10;
 const RECORD: usize = 16 << 10;
-/// Bytes that TLS may hold when it writes to the socket: what is written at a time goes with one call.
+/// Bytes that TLS may hold when it writes to the socket: what is written at a time goes with one
+/// call.
 const BUFFER: usize = 1 << 20;
 /// Bytes of entries that are written at a time, and their number.
 const WRITE: i64 = 512 << 10;
 const ENTRIES: usize = 64;
 
-/// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB, and fifty for those of 24 writes.
+/// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB,
+/// and fifty for those of 24 writes.
 fn buffered(stream: TcpStream) -> BufReader<TcpStream> {
     BufReader::with_capacity(READ, stream)
 }
@@ -316,7 +322,8 @@ async fn write(
             .flat_map(Carrier::take)
             .filter(|advance| carried.admits(advance))
             .collect();
-        // What was said before an entry came up travels before it: a file whose arrival the entry's acknowledgement confirms.
+        // What was said before an entry came up travels before it: a file whose arrival the entry's
+        // acknowledgement confirms.
         let mut small = next.small;
         let more = pair.next_words(number)?;
         small.extend(more.small);
@@ -400,8 +407,8 @@ impl Pair {
         }
     }
 
-    /// What a copy lacks that it had reported as durable: entries of this process's stream, from where it is. It is trusted again once it is
-    /// brought up anew.
+    /// What a copy lacks that it had reported as durable: entries of this process's stream, from
+    /// where it is. It is trusted again once it is brought up anew.
     fn lost_by(&self, greeting: &Greeting) -> Option<(u64, u64)> {
         if self.config.mode == Mode::Memory || greeting.copy != CopyState::Exact {
             return None;

@@ -13,7 +13,8 @@ pub const MET: &str = "met";
 /// A user has this side serve, whatever the other one does; for one start.
 const BY_HAND: &str = "by-hand";
 
-/// This side has the last word from now on, whatever the other does until this one has started again, and the register is this.
+/// This side has the last word from now on, whatever the other does until this one has started
+/// again, and the register is this.
 pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
     let folder = folder.join(FOLDER);
     std::fs::create_dir_all(&folder)?;

@@ -34,7 +34,8 @@ pub struct Partner {
     stream: Option<Arc<ChangeStream>>,
     /// Positions from which a copy can go on with the stream.
     lineage: Option<Lineage>,
-    /// The other side may have what is behind this: replies wait for it, and it is caught up when it has acknowledged this.
+    /// The other side may have what is behind this: replies wait for it, and it is caught up when
+    /// it has acknowledged this.
     catching: Option<Sequence>,
     /// Time at which the partner acknowledged something last, or replies began to wait for it, by
     /// the clock.

@@ -1,8 +1,10 @@
-//! A row of PostgreSQL as the witness: one for each aggregate, in a table that the first question makes.
+//! A row of PostgreSQL as the witness: one for each aggregate, in a table that the first question
+//! makes.
 //!
-//! A change is one UPDATE of the row with the version before, so of two only one is made. It is committed with
-//! `synchronous_commit` on. Whatever the database promises of commits, the pair relies on: one that forgets a commit which it
-//! acknowledged (without fsync, or restored, or failed over to a replica that lacks it) may have both nodes serve.
+//! A change is one UPDATE of the row with the version before, so of two only one is made. It is
+//! committed with `synchronous_commit` on. Whatever the database promises of commits, the pair
+//! relies on: one that forgets a commit which it acknowledged (without fsync, or restored, or
+//! failed over to a replica that lacks it) may have both nodes serve.
 
 use anyhow::{Context, Result, bail};
 use sqlx::postgres::PgRow;

@@ -1,11 +1,14 @@
 //! Holds a synchronisation back while clients feel it.
 //!
-//! Clients wait for this node's log, and a synchronisation reads from the same disk (and from the same processors). So the log's own writes say
-//! whether it is too fast: as long as a write takes about as long as it takes at best, the synchronisation goes faster and
-//! faster; where it takes more than twice as long, it goes on at half of what it sent last. What is best is learned every few seconds, at the
-//! least rate: it cannot be seen beside a synchronisation at full rate, and changes with what clients write.
+//! Clients wait for this node's log, and a synchronisation reads from the same disk (and from the
+//! same processors). So the log's own writes say whether it is too fast: as long as a write takes
+//! about as long as it takes at best, the synchronisation goes faster and faster; where it takes
+//! more than twice as long, it goes on at half of what it sent last. What is best is learned every
+//! few seconds, at the least rate: it cannot be seen beside a synchronisation at full rate, and
+//! changes with what clients write.
 //!
-//! It never goes below [`LEAST`]: the time without a partner is to end. While nobody writes it has no limit.
+//! It never goes below [`LEAST`]: the time without a partner is to end. While nobody writes it has
+//! no limit.
 
 use std::time::Duration;
 
@@ -15,7 +18,8 @@ use weir_volume::LogWrites;
 const EVERY: Duration = Duration::from_millis(100);
 /// Bytes a second at which a synchronisation goes on in any case.
 const LEAST: f64 = (16 << 20) as f64;
-/// A write is slow that takes longer than the best by this factor, and by this time: disks differ by as much from write to write.
+/// A write is slow that takes longer than the best by this factor, and by this time: disks differ
+/// by as much from write to write.
 const SLOW: u32 = 2;
 const NOISE: Duration = Duration::from_micros(500);
 /// From one look to the next, with nothing in the way.
@@ -108,7 +112,8 @@ impl ResyncRate {
 mod tests {
     use super::*;
 
-    /// A disk whose writes take 200 µs by themselves, and more the more is read beside them; what is read of it in so many seconds, by the second.
+    /// A disk whose writes take 200 µs by themselves, and more the more is read beside them; what
+    /// is read of it in so many seconds, by the second.
     fn reads(seconds: u64, writes_at: impl Fn(u64) -> bool) -> Vec<u64> {
         const ENTRY: usize = 256 << 10;
         let mut ease = ResyncRate::default();
@@ -140,7 +145,8 @@ mod tests {
         let each = reads(30, |second| second >= 10);
         assert!(each[5] > 900_000_000, "{each:?}");
         let later: u64 = each[20..].iter().sum::<u64>() / 10;
-        // Of 262 µs in each entry's time a fifth or so may be taken before a write takes twice as long.
+        // Of 262 µs in each entry's time a fifth or so may be taken before a write takes twice as
+        // long.
         assert!((20_000_000..500_000_000).contains(&later), "{each:?}");
         assert!(
             each.iter().all(|bytes| *bytes as f64 >= LEAST / 2.0),

@@ -300,3 +300,18 @@ impl Rules {
         }
     }
 }
+
+/// Returns a role in words.
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Asking => "asking the witness who is primary",
+        Role::Yielding(_) => "leaving its partner the time to take over",
+        Role::Primary => "primary",
+        Role::Deciding => "deciding with the witness whether to go on alone",
+        Role::Noting => "noting that it is primary",
+        Role::Alone => "primary, alone",
+        Role::Standby => "standby",
+        Role::TakingOver => "taking over",
+        Role::Behind => "standby, behind",
+    }
+}

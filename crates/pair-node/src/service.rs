@@ -62,7 +62,8 @@ impl Service {
     pub fn new(addresses: Vec<Address>, hook: Option<std::path::PathBuf>) -> Result<Service> {
         Ok(Service {
             serving: OnceLock::new(),
-            // Before anything that a primary which was killed has left could be taken for this node's.
+            // Before anything that a primary which was killed has left could be taken for this
+            // node's.
             addresses: Addresses::open(addresses)?,
             hook,
             clients: Known::default(),

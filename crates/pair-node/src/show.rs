@@ -6,7 +6,10 @@ use serde_json::{Map, Value, json};
 use weir_mirror::{Role, Side, Timing};
 use weir_volume::PartnerCost;
 
-use super::{Mode, Pair, postgres};
+use super::config::Mode;
+use super::pair::Pair;
+use super::postgres;
+use super::rules::role_name;
 
 /// What is known of a pair now, for users.
 #[derive(Clone, Debug)]
@@ -31,9 +34,11 @@ pub struct Shown {
     pub round_trip: Option<Duration>,
     /// What waiting for it has cost in the last minute.
     pub cost: PartnerCost,
-    /// Bytes of changes sent to it for each byte that clients wrote in the last minute; `None`: they wrote none.
+    /// Bytes of changes sent to it for each byte that clients wrote in the last minute; `None`:
+    /// they wrote none.
     pub amplification: Option<f64>,
-    /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does not.
+    /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does
+    /// not.
     pub behind: u64,
     /// The witness, if there is one: its address, the time since its last reply, and why there was
     /// none to the last question.
@@ -262,7 +267,8 @@ impl Pair {
         }
     }
 
-    /// Returns the seconds since the partner began to lack something, as seen by a node that serves.
+    /// Returns the seconds since the partner began to lack something, as seen by a node that
+    /// serves.
     fn behind(&self, since: Option<i64>, lacks_nothing: bool) -> u64 {
         let since = since.filter(|_| !lacks_nothing);
         // A clock that is set back makes the time negative.
@@ -336,18 +342,4 @@ fn takeover(could: bool) -> Option<Duration> {
 
 fn yes(is: bool) -> String {
     if is { "yes" } else { "no" }.to_owned()
-}
-
-pub(super) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Asking => "asking the witness who is primary",
-        Role::Yielding(_) => "leaving its partner the time to take over",
-        Role::Primary => "primary",
-        Role::Deciding => "deciding with the witness whether to go on alone",
-        Role::Noting => "noting that it is primary",
-        Role::Alone => "primary, alone",
-        Role::Standby => "standby",
-        Role::TakingOver => "taking over",
-        Role::Behind => "standby, behind",
-    }
 }

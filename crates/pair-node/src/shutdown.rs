@@ -1,24 +1,26 @@
-//! How a node stops serving in order: what was done reaches the partner, and the partner takes over.
+//! How a node stops serving in order: what was done reaches the partner, and the partner takes
+//! over.
 
 use std::time::Duration;
 
 use weir_mirror::Role;
 use weir_mirror::wire::Message;
 
-use super::Pair;
 use super::config::State;
+use super::pair::Pair;
 
 /// How long a stop waits for the partner to acknowledge what was done.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Pair {
-    /// This node is about to serve no more: changes that wait for the partner are not waited for much longer, and clients are not to come
-    /// here any more. Their connections end after that.
+    /// This node is about to serve no more: changes that wait for the partner are not waited for
+    /// much longer, and clients are not to come here any more. Their connections end after that.
     pub fn end(&self) {
         self.service.end(self.clock.monotonic() + LAST_WORDS);
     }
 
-    /// This node serves no more: what was done is acknowledged by the partner, if it is in sync, and it takes over.
+    /// This node serves no more: what was done is acknowledged by the partner, if it is in sync,
+    /// and it takes over.
     ///
     /// To be called when no client is served any more and before the engine ends.
     pub fn leave(&self) {

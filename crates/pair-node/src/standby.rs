@@ -1,8 +1,9 @@
-//! Applies what the primary sends, in order. The thread that has received an entry applies it if nothing has to be waited for, as
-//! almost always; entries that have to wait for the disk, and those behind them, go to a thread of their own, since beats must not wait.
+//! Applies what the primary sends, in order. The thread that has received an entry applies it if
+//! nothing has to be waited for, as almost always; entries that have to wait for the disk, and
+//! those behind them, go to a thread of their own, since beats must not wait.
 //!
-//! Entries that have come together are [gathered](weir_store::log::Log::gather): this side's log writes them with one write, and they are
-//! acknowledged together.
+//! Entries that have come together are [gathered](weir_store::log::Log::gather): this side's log
+//! writes them with one write, and they are acknowledged together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +18,14 @@ use weir_volume::{Ahead, Engine, FsError, StandbyError, StreamPosition};
 use super::advance::Held;
 use super::config::Mode;
 
-/// Bytes that may have been received and not applied: of the memory for page frames this part, and the most. An eighth of all memory is left
-/// for what is on the heap.
+/// Bytes that may have been received and not applied: of the memory for page frames this part, and
+/// the most. An eighth of all memory is left for what is on the heap.
 const SHARE: usize = 64;
 const MOST: usize = 16 << 20;
-/// The same of pages that may have come before their entries. They are in page frames, on their way to their place, unless there are none
-/// or entries are acknowledged when they have come. The most is twice what 256 writes of 64 KiB are: of those a pair lost 15 % with a fourth
-/// of it, and loses 2 % (docs/operating/mirror.md).
+/// The same of pages that may have come before their entries. They are in page frames, on their way
+/// to their place, unless there are none or entries are acknowledged when they have come. The most
+/// is twice what 256 writes of 64 KiB are: of those a pair lost 15 % with a fourth of it, and loses
+/// 2 % (docs/operating/mirror.md).
 const SHARE_AHEAD: usize = 16;
 const MOST_AHEAD: usize = 32 << 20;
 
@@ -46,7 +48,8 @@ impl Received {
 struct Queue {
     received: VecDeque<Received>,
     bytes: usize,
-    /// Some are being applied that are not in the queue any more, by the thread that received them or by the other.
+    /// Some are being applied that are not in the queue any more, by the thread that received them
+    /// or by the other.
     busy: bool,
     /// Applied, and not known to be durable.
     applied: VecDeque<(StreamPosition, Lsn)>,
@@ -206,8 +209,9 @@ impl Standby {
         self.ahead
     }
 
-    /// Has pages written to their place that an entry will refer to. What is acknowledged when it has been received waits for no disk, so they wait
-    /// for the entry then; and so they do if there is no space.
+    /// Has pages written to their place that an entry will refer to. What is acknowledged when it
+    /// has been received waits for no disk, so they wait for the entry then; and so they do if
+    /// there is no space.
     pub fn place(&self, engine: &Engine, pages: Vec<Box<[u8]>>) -> Held {
         let placing = match self.mode {
             Mode::Durable => engine.place(&pages),
@@ -320,7 +324,8 @@ impl Standby {
         self.queue.lock().failed.take()
     }
 
-    /// Term and number of the last entry that has become durable since this was called last, or was applied.
+    /// Term and number of the last entry that has become durable since this was called last, or was
+    /// applied.
     pub fn acknowledge(&self, engine: &Engine) -> Option<(u64, u64)> {
         let durable = engine.durable();
         let mut queue = self.queue.lock();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_mirror::Role;
 
-use super::show::role_name;
-use super::{Inner, Pair};
+use super::pair::{Inner, Pair};
+use super::rules::role_name;
 
 /// A state other than PRIMARY and STANDBY that has lasted for so long is warned of.
 const LONG: Duration = Duration::from_secs(30);

@@ -1,19 +1,23 @@
-//! Bringing the partner's copy up when it is not at a place of the stream: of a pair that was made of an aggregate with data, of a primary
-//! that was killed, of a partner that was away for longer than the window lasts.
+//! Bringing the partner's copy up when it is not at a place of the stream: of a pair that was made
+//! of an aggregate with data, of a primary that was killed, of a partner that was away for longer
+//! than the window lasts.
 //!
-//! The engine makes the entries ([`weir_volume::Round`]): the difference between a mark that both sides hold, or nothing, and a mark
-//! that is made now. They travel over the same link as the stream's entries and are applied by the same code. When the last of them
-//! is sent, the copy is at the place where the stream of this primary begins, and joins it ([`Message::Join`]). If more was written meanwhile than the
-//! window holds, another round follows, from the mark just made.
+//! The engine makes the entries ([`weir_volume::Round`]): the difference between a mark that both
+//! sides hold, or nothing, and a mark that is made now. They travel over the same link as the
+//! stream's entries and are applied by the same code. When the last of them is sent, the copy is at
+//! the place where the stream of this primary begins, and joins it ([`Message::Join`]). If more was
+//! written meanwhile than the window holds, another round follows, from the mark just made.
 //!
-//! **Only alone.** From a round's first entry to its last the copy is no state that anybody ever saw, so a round begins only once
-//! the witness has the primary alone: then the partner cannot take over.
+//! **Only alone.** From a round's first entry to its last the copy is no state that anybody ever
+//! saw, so a round begins only once the witness has the primary alone: then the partner cannot take
+//! over.
 //!
-//! **After a break.** The round is kept, and goes on behind what the partner has. A primary that was restarted finds the mark and goes on
-//! as well; its clients' changes come with another round.
+//! **After a break.** The round is kept, and goes on behind what the partner has. A primary that
+//! was restarted finds the mark and goes on as well; its clients' changes come with another round.
 //!
-//! **Marks.** While the two are in sync the primary makes one every [`MARK_EVERY`] if something has changed. So who is lost comes back
-//! by a difference that covers little more than the time it was away.
+//! **Marks.** While the two are in sync the primary makes one every [`MARK_EVERY`] if something has
+//! changed. So who is lost comes back by a difference that covers little more than the time it was
+//! away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +32,12 @@ use super::config::Lineage;
 use super::connection::Hello;
 use super::fault::Fault;
 use super::feed::{End, Feed, Ready};
+use super::pair::{Inner, Pair};
 use super::resync_rate::ResyncRate;
-use super::{Inner, Pair, Serving};
+use super::service::Serving;
+
+/// How long a primary that is alone holds replies for a partner that acknowledges nothing.
+const STALLED: Duration = Duration::from_secs(2);
 
 /// Before it is tried again to begin a round where something is in the way.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -38,7 +46,8 @@ const MARK_EVERY: Duration = Duration::from_secs(30);
 /// How often it is checked whether a mark is due.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for itself, and for what clients feel of it.
+/// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for
+/// itself, and for what clients feel of it.
 struct Pace {
     rate: ResyncRate,
     /// When more may be sent.
@@ -305,7 +314,8 @@ impl Pair {
         }
     }
 
-    /// Has the partner's copy, which is this side's, brought up once more: from a mark, or with `everything` from nothing.
+    /// Has the partner's copy, which is this side's, brought up once more: from a mark, or with
+    /// `everything` from nothing.
     ///
     /// # Errors
     /// This side serves; its file cannot be written.
@@ -375,7 +385,7 @@ impl Pair {
         if inner.rules.role() != Role::Alone || inner.partner.catching().is_none() {
             return;
         }
-        if self.clock.monotonic() < inner.partner.progressed() + super::STALLED {
+        if self.clock.monotonic() < inner.partner.progressed() + STALLED {
             return;
         }
         inner.partner.stop_catching();

@@ -1,7 +1,8 @@
 //! Finding silent divergence: what both sides hold at one mark is hashed on each, and compared.
 //!
-//! The primary makes a mark, whose place in the stream is the same on both sides, so clients go on meanwhile. Hashed are the nodes of the
-//! trees, in which the checksums of all blocks are; contents are not read (a scrub reads them, and compares with the checksums).
+//! The primary makes a mark, whose place in the stream is the same on both sides, so clients go on
+//! meanwhile. Hashed are the nodes of the trees, in which the checksums of all blocks are; contents
+//! are not read (a scrub reads them, and compares with the checksums).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use weir_mirror::Role;
 use weir_mirror::wire::{HASHES, Message, VolumeHash};
 use weir_volume::MarkId;
 
-use super::Pair;
+use super::pair::Pair;
 use super::partner::Comparison;
 
 /// How often it is checked whether something has come.

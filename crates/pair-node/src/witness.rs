@@ -1,4 +1,5 @@
-//! Asking the witness: over a connection of its own each time, which is rare; or, without one, the side that has the last word.
+//! Asking the witness: over a connection of its own each time, which is rare (to Ceph over one that
+//! stays); or, without one, the side that has the last word.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,13 @@ use weir_base::limits::mirror::WITNESS_PERIOD;
 use weir_mirror::ask::{self, LENGTH, Question, Reply};
 use weir_mirror::{FileWitness, Register, Swap, Witness};
 
+use super::config::Name;
 use super::config::WitnessAt;
 use super::own_register::{FOLDER, MET};
+use super::pair::Pair;
+use super::postgres;
+use super::rados;
 use super::service::Heard;
-use super::{Pair, postgres};
 use weir_peer_link::identity::{in_words, is_stranger};
 use weir_peer_link::stream::secure;
 
@@ -59,10 +63,14 @@ fn note(pair: &Pair, reply: std::result::Result<(), String>) {
 
 /// Reads the register; a witness that knows no such pair replies as well.
 async fn look(pair: &Arc<Pair>, at: &WitnessAt) -> Result<()> {
+    let first = || bail!("cannot read the register: there is no such pair");
+    let id = pair.engine.aggregate().id().to_string();
     if postgres::is_database(&at.address) {
-        let id = pair.engine.aggregate().id().to_string();
-        let first = || bail!("cannot read the register: there is no such pair");
         return postgres::ask(&at.address, &id, None, first).await.map(drop);
+    }
+    if rados::is_pool(&at.address) {
+        let asked = pair.rados.ask(&at.address, &id, None, first);
+        return asked.await.map(drop);
     }
     match put(pair, at, Question::Read).await? {
         Reply::Refused => bail!("cannot read the register: refused"),
@@ -77,7 +85,8 @@ async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Reg
             to = later;
         }
         if to.is_some() {
-            // What this side has acknowledged outlives it before it may be the only one that has it.
+            // What this side has acknowledged outlives it before it may be the only one that has
+            // it.
             let settles = Arc::clone(pair);
             let settled = tokio::task::spawn_blocking(move || match settles.log_ephemeral {
                 true => settles.engine.cp_now(),
@@ -121,16 +130,19 @@ async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Reg
 fn first(pair: &Pair) -> Result<Register> {
     let known = pair.inner.lock().rules.state();
     let first = Register::first(weir_mirror::Side::A);
-    match pair.config.side == super::Name::A && known.register() == first {
+    match pair.config.side == Name::A && known.register() == first {
         true => Ok(first),
         false => bail!("it knows no such pair, and did"),
     }
 }
 
 async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
+    let id = pair.engine.aggregate().id().to_string();
     if postgres::is_database(&at.address) {
-        let id = pair.engine.aggregate().id().to_string();
         return postgres::ask(&at.address, &id, to, || first(pair)).await;
+    }
+    if rados::is_pool(&at.address) {
+        return pair.rados.ask(&at.address, &id, to, || first(pair)).await;
     }
     let question = to.map_or(Question::Read, Question::Swap);
     match put(pair, at, question).await? {

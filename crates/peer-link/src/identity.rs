@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{
     self, AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct,
     DistinguishedName, ServerConfig, SignatureScheme,
 };
-use weir_base::small_file;
+use weir_base::{hex, small_file};
 
 /// This node's certificate and key.
 const CERTIFICATE: &str = "replication-cert.pem";
@@ -65,8 +65,7 @@ pub fn is_stranger(error: &anyhow::Error) -> bool {
 
 /// Returns the SHA-256 of a certificate, in hexadecimal.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
-    let sum = digest(&SHA256, certificate);
-    sum.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(digest(&SHA256, certificate).as_ref())
 }
 
 impl Identity {

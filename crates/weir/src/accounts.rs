@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_base::small_file;
+use weir_base::{hex, small_file};
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::{Mutex, RwLock};
@@ -72,15 +72,9 @@ fn parse(line: &str) -> Option<User> {
     let uid = fields.next()?.parse().ok()?;
     let gids = fields.next()?.split(',').map(str::parse);
     let gids: Vec<u32> = gids.collect::<Result<_, _>>().ok()?;
-    let hash = fields
-        .next()
-        .filter(|hash| hash.len() == 32 && hash.is_ascii())?;
+    let nt_hash = hex::decode(fields.next()?)?;
     if fields.next().is_some() {
         return None;
-    }
-    let mut nt_hash = [0; 16];
-    for (n, byte) in nt_hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hash[2 * n..2 * n + 2], 16).ok()?;
     }
     let (gid, more) = gids.split_first()?;
     Some(User {
@@ -96,7 +90,7 @@ fn line(user: &User) -> String {
         .into_iter()
         .chain(unix.gids.as_slice().iter().copied());
     let gids: Vec<String> = gids.map(|gid| gid.to_string()).collect();
-    let hash: String = user.nt_hash.iter().map(|b| format!("{b:02x}")).collect();
+    let hash = hex::encode(&user.nt_hash);
     format!("{}\t{}\t{}\t{hash}\n", user.name, unix.uid, gids.join(","))
 }
 

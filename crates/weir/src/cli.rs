@@ -405,7 +405,8 @@ pub struct PairFolder {
 /// Who decides when the nodes do not hear each other: the same on both.
 #[derive(Debug, Args)]
 pub struct PairDecider {
-    /// A `weir witness`, or a database: `postgres://USER@HOST/DATABASE`
+    /// A `weir witness`, a database: `postgres://USER@HOST/DATABASE`, or a pool of Ceph:
+    /// `rados:POOL[?conf=FILE&user=NAME&keyring=FILE]`
     #[arg(long, value_name = "HOST:PORT|URL", conflicts_with = "preferred")]
     pub witness: Option<String>,
     /// SHA-256 of the witness's certificate

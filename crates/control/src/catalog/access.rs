@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use sha2::{Digest, Sha256};
 use sqlx::{Any, Executor, Row};
-use weir_base::{Clock, Rng};
+use weir_base::{Clock, Rng, hex};
 
 /// Prefix of every token, so that a misplaced one is recognised.
 const PREFIX: &str = "weir_";
@@ -124,15 +124,6 @@ impl AuditEntry {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        // Writing into a String cannot fail.
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 /// Hash of a token: it can be looked up and not presented.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TokenHash(String);
@@ -167,7 +158,7 @@ pub fn check_secret(secret: &str) -> Result<(), Refusal> {
 }
 
 fn hash(secret: &str) -> String {
-    hex(&Sha256::digest(secret.as_bytes()))
+    hex::encode(&Sha256::digest(secret.as_bytes()))
 }
 
 fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
@@ -263,7 +254,7 @@ impl Catalog {
         check_name(name)?;
         let mut secret = [0u8; 32];
         rng.fill(&mut secret);
-        let secret = format!("{PREFIX}{}", hex(&secret));
+        let secret = format!("{PREFIX}{}", hex::encode(&secret));
         let record = TokenRecord::new(name, (role, expires), actor, clock);
         self.insert_token(&record, &secret, actor).await?;
         Ok((record, secret))

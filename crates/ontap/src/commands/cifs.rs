@@ -1,7 +1,7 @@
 //! `vserver cifs`: volumes as shares of SMB, and who uses them. A volume is one share, or none.
 
+use super::refusal::{argument, failed, none};
 use super::show::{self, Answer, Field};
-use super::{argument, failed, none};
 use crate::cluster::{Change, Cluster, Failure, Reason, Share, SmbSession};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

@@ -1,7 +1,7 @@
 //! `storage failover`: the pair that this node is one of.
 
+use super::refusal::{argument, failed, none};
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, none};
 use crate::cluster::{Cluster, Failover, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

@@ -1,11 +1,12 @@
 //! Implementation of each command.
 
-mod catalogue;
+pub(crate) mod catalogue;
 mod cifs;
 pub mod failover;
 pub mod node;
 mod options;
 pub mod policy;
+mod refusal;
 mod relationships;
 mod show;
 mod snapshot;
@@ -20,9 +21,7 @@ pub use show::{Answer, Record, Scalar};
 
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::{self, Parsed};
-
-/// ONTAP's words for a query that nothing matches.
-const NO_ENTRIES: &str = "There are no entries matching your query.";
+use refusal::refused;
 
 /// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same
 /// kind of text, for callers that distinguish failure from success.
@@ -88,16 +87,6 @@ pub fn error(message: &str) -> String {
     format!("\nError: {message}\n")
 }
 
-/// Returns the refusal when no record matches.
-fn none() -> Failure {
-    Failure::new(Reason::NotFound, NO_ENTRIES)
-}
-
-/// Creates the refusal of a command that cannot be carried out as it was given.
-fn refused(message: String) -> Failure {
-    Failure::new(Reason::Invalid, message)
-}
-
 fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     match parsed.command.path {
         ["snapmirror", "show"] => relationships::show(parsed, cluster),
@@ -152,37 +141,5 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             "\"{}\" is not a recognized command",
             parsed.command.name()
         ))),
-    }
-}
-
-/// Returns a required argument; the grammar has seen to it that it is there.
-fn argument<'p>(parsed: &'p Parsed, name: &str) -> Result<&'p str, Failure> {
-    parsed
-        .get(name)
-        .ok_or_else(|| refused(format!("missing required argument \"-{name}\"")))
-}
-
-/// Creates the refusal of a value that is not of its kind, in ONTAP's words.
-fn invalid(value: &str, name: &str, kind: &str) -> Failure {
-    refused(format!(
-        "\"{value}\" is an invalid value for field \"-{name} <{kind}>\""
-    ))
-}
-
-/// Refuses a value as [`invalid`] does, and names those that are valid.
-fn not_among(value: &str, name: &str, kind: &str, valid: &str) -> Failure {
-    let refusal = invalid(value, name, kind);
-    refused(format!("{} (valid: {valid})", refusal.message))
-}
-
-/// Returns the failure of a command, with its message introduced; that nothing matches stays as it
-/// is.
-fn failed(failure: Failure) -> Failure {
-    match failure.message == NO_ENTRIES {
-        true => failure,
-        false => Failure::new(
-            failure.reason,
-            format!("command failed: {}", failure.message),
-        ),
     }
 }

@@ -2,8 +2,8 @@
 
 use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
+use super::refusal::{argument, failed, invalid, none, not_among};
 use super::show::{self, Answer, Field, Instant, or_dash};
-use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

@@ -1,7 +1,7 @@
 //! `options`: the global throttles.
 
+use super::refusal::{failed, none, not_among};
 use super::show::{self, Answer, Field};
-use super::{failed, none, not_among};
 use crate::cluster::{Cluster, Failure, Global};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

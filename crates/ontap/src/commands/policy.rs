@@ -2,8 +2,8 @@
 
 use weir_relations::model::{Policy, PolicyKind};
 
+use super::refusal::{argument, failed, invalid, none, not_among};
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

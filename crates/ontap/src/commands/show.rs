@@ -1,7 +1,7 @@
 //! Common parts of all `show` commands: fields with names, queries on them, and three forms to
 //! print them in.
 
-use super::{none, refused};
+use super::refusal::{none, refused};
 use crate::cluster::Failure;
 use crate::grammar::{self, Parsed};
 use crate::{query, table, value};
@@ -246,7 +246,7 @@ fn chosen<'f, T>(
             [] => {
                 let valid = fields.iter().filter(|f| !f.aside);
                 let valid: Vec<&str> = valid.map(|f| f.name).collect();
-                return Err(super::not_among(
+                return Err(super::refusal::not_among(
                     name,
                     "fields",
                     "fieldname>, ...",

@@ -2,8 +2,8 @@
 
 use weir_relations::model::Path;
 
+use super::refusal::{argument, failed, invalid, none};
 use super::show::{self, Answer, Field, Instant, or_dash};
-use super::{argument, failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Snapshot};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use super::refusal::{invalid, not_among, refused};
 use super::show::{self, Answer, Field};
 use super::storage::right;
-use super::{invalid, not_among, refused};
 use crate::cluster::{Cluster, Failure, Performance, Rate};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -235,7 +235,7 @@ pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
         is(parsed.get("vserver"), &p.path.vserver) && is(parsed.get("instance"), &p.path.volume)
     });
     if all.is_empty() {
-        return Err(super::none());
+        return Err(super::refusal::none());
     }
     let mut out = String::new();
     for p in &all {

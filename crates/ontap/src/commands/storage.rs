@@ -2,8 +2,8 @@
 //! `storage aggregate`, `df`, `volume snapshot policy`, `qos policy-group`. Commands for what has
 //! happened: `job`, `event log`.
 
+use super::refusal::{argument, failed, invalid, none, not_among, refused};
 use super::show::{self, Answer, Field, or_dash};
-use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::grammar::Parsed;
 use crate::storage::{

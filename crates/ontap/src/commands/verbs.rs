@@ -3,8 +3,8 @@
 use weir_relations::manager::{First, Verb};
 use weir_relations::model::{FileRestore, Path};
 
+use super::refusal::{argument, failed, invalid, none, not_among, refused};
 use super::show::Answer;
-use super::{argument, failed, invalid, none, not_among, refused};
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::{query, value};

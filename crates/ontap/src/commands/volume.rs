@@ -2,9 +2,9 @@
 
 use weir_relations::model::Path;
 
+use super::refusal::{argument, failed, invalid, none, not_among};
 use super::show::{self, Answer, Field, Instant, or_dash};
 use super::storage::part;
-use super::{argument, failed, invalid, none, not_among};
 use crate::cluster::{Change, Cluster, Failure, Volume};
 use crate::grammar::Parsed;
 use crate::storage::Settings;

@@ -31,6 +31,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
+use weir_base::hex;
 use weir_store::node::Key;
 
 use crate::format::hash::HashKey;
@@ -111,24 +112,17 @@ impl fmt::Display for ContentHash {
 
 impl Serialize for ContentHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let digits: String = self.encode().iter().map(|b| format!("{b:02x}")).collect();
-        serializer.serialize_str(&digits)
+        serializer.serialize_str(&hex::encode(&self.encode()))
     }
 }
 
 impl<'de> Deserialize<'de> for ContentHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let mut bytes = [0; Self::LEN];
-        let digits = text.as_bytes().as_chunks::<2>().0;
-        if text.len() != 2 * Self::LEN {
-            return Err(de::Error::custom("not the hash of a snapshot's contents"));
+        match hex::decode(&text) {
+            Some(bytes) => Ok(ContentHash::decode(&bytes)),
+            None => Err(de::Error::custom("not the hash of a snapshot's contents")),
         }
-        for (byte, pair) in bytes.iter_mut().zip(digits) {
-            let pair = std::str::from_utf8(pair).map_err(de::Error::custom)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(de::Error::custom)?;
-        }
-        Ok(ContentHash::decode(&bytes))
     }
 }
 

@@ -292,7 +292,7 @@ mod tests {
             sum.update(u32::from(to).to_le_bytes());
         }
         assert_eq!(changed, 1138 + 26);
-        let sum: String = sum.finalize().iter().map(|b| format!("{b:02x}")).collect();
+        let sum: String = weir_base::hex::encode(&sum.finalize());
         assert_eq!(sum, TABLE_SUM);
     }
 

@@ -7,7 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
-use weir_base::small_file;
+use weir_base::{hex, small_file};
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -55,11 +55,7 @@ impl Entry {
         Entry {
             name: name.to_owned(),
             bytes: contents.len() as u64,
-            sha256: sum
-                .as_ref()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            sha256: hex::encode(sum.as_ref()),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::progress::Task;
 use crate::{storage, usage};
 use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
-use weir_pair_node::{Name, address, postgres};
+use weir_pair_node::{Name, address, postgres, rados};
 use weir_peer_link::door::Door;
 use weir_peer_link::identity::{Identity, Known, in_words};
 
@@ -237,16 +237,24 @@ fn decided(decider: &PairDecider) -> Result<()> {
              or b: that side goes on alone when the nodes are apart, and the other takes over only by hand",
         ),
         None => None,
-        Some(address) => match (postgres::is_database(address), &decider.witness_certificate) {
-            (false, None) => Some(
-                "missing --witness-certificate SHA256 (`weir witness --data DIR --show` there prints it)",
-            ),
-            (true, Some(_)) => Some("a database has no --witness-certificate"),
-            _ => None,
-        },
+        Some(address) => {
+            let shared = postgres::is_database(address) || rados::is_pool(address);
+            match (shared, &decider.witness_certificate) {
+                (false, None) => Some(
+                    "missing --witness-certificate SHA256 (`weir witness --data DIR --show` there prints it)",
+                ),
+                (true, Some(_)) => {
+                    Some("a database or a pool of Ceph has no --witness-certificate")
+                }
+                _ => None,
+            }
+        }
     };
     if let Some(wrong) = wrong {
         return Err(usage::error(wrong));
+    }
+    if let Some(address) = decider.witness.as_deref().filter(|at| rados::is_pool(at)) {
+        address.parse::<rados::Place>().map_err(usage::error)?;
     }
     if let Some(print) = &decider.witness_certificate {
         fingerprint(print)?;
