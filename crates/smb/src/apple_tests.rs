@@ -1,4 +1,4 @@
-//! What macOS asks for beyond MS-SMB2.
+//! Tests of the extensions for macOS.
 
 use super::*;
 use crate::durable_tests::put_contexts;
@@ -19,7 +19,8 @@ fn query_root(c: &mut Client<'_>, client: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     (opened.file(), answer)
 }
 
-/// A listing, an entry a response or as many as it has room for: of each name what stands from EaSize to FileId.
+/// A listing, an entry a response or as many as it has room for: of each name what stands from
+/// EaSize to FileId.
 fn listed(
     c: &mut Client<'_>,
     dir: &[u8],
@@ -141,7 +142,7 @@ fn listings_say_more_to_clients_that_ask() {
     assert_eq!(listed(&mut c, &root, "*", 65_536, false), before);
 }
 
-/// What is in a file is nobody's who may not read it.
+/// Contents of a file are hidden from a user who may not read it.
 #[test]
 fn the_finder_s_information_is_for_those_who_may_read_the_file() {
     let world = world();

@@ -1,9 +1,11 @@
-//! A chain of requests and how it is run (MS-SMB2 §3.3.5.2): each in turn, its response behind the ones before it.
+//! Execution of a chain of requests (MS-SMB2 §3.3.5.2), one after the other, with the responses in
+//! one message.
 //!
-//! Of each request, once: its message numbers are used up, its session is found and its signature verified, its tree connect
-//! is found; then its command runs. Related requests take session, tree connect and file from those before them, and fail as
-//! these failed. What a command waits for stops the chain where it is; it goes on there, and repeats nothing that was done
-//! ([`Step`]).
+//! Each request is prepared once: its message numbers are used up, its session is found, its
+//! signature is verified, and its tree connect is found. Then its command runs. Related requests
+//! take session, tree connect and file from the earlier ones, and fail if those failed. A command
+//! that has to wait suspends the chain, which resumes at that command and repeats nothing that was
+//! done ([`Step`]).
 
 use crate::conn::connection::Connection;
 use crate::conn::operation;
@@ -44,8 +46,9 @@ fn needs(command: u16) -> (bool, bool) {
     }
 }
 
-/// Whether a session may still send this whose user's ticket is over (§3.3.5.2.9): what frees something, and another ticket. As
-/// Windows does, an ECHO is answered, and a LOCK that does not unlock refused (smbtorture's smb2.session.expire2s).
+/// Returns true if a session may send this command although its user's ticket has expired
+/// (§3.3.5.2.9): commands that free something, and reauthentication. As Windows does, an ECHO is
+/// answered, and a LOCK that does not unlock is refused (smbtorture's smb2.session.expire2s).
 fn outlives_a_ticket(command: u16, message: &[u8]) -> bool {
     /// The flags of the first lock, and the bit by which it is unlocked (§2.2.26).
     const FLAGS: usize = crate::proto::header::HEADER + 40;
@@ -149,7 +152,8 @@ impl Service {
             header.tree = chain.connected.take().unwrap_or(header.tree);
             header.session = chain.named_session.take().unwrap_or(header.session);
             if header.command == command::SESSION_SETUP && status == Status::SUCCESS {
-                // The first request on a new channel may be a chain, and Linux fails with EDEADLK where it has too few for it.
+                // The first request on a new channel may be a chain, and Linux fails with EDEADLK
+                // where it has too few for it.
                 credits += conn.state.lock().window.grant(begun.withheld);
                 chain.out[at + 14..at + 16].copy_from_slice(&credits.to_le_bytes());
             }
@@ -183,7 +187,8 @@ impl Service {
                 payload.slices().for_each(|slice| chain.out.put(slice));
                 chain.compresses = None;
             }
-            // The mark in front is no part of the message, but half as long as what it is aligned to.
+            // The mark in front is no part of the message, but half as long as what it is aligned
+            // to.
             chain.out.align(4, 8);
             chain.at += header.next as usize;
             chain.step = Step::Nothing;
@@ -228,7 +233,8 @@ impl Service {
         }
     }
 
-    /// What comes before any command: message numbers, session, signature, tree connect.
+    /// Prepares a request before its command runs: message numbers, session, signature, tree
+    /// connect.
     fn begin(
         &self,
         (conn, table): (&Connection, &ExportTable),
@@ -301,7 +307,7 @@ impl Service {
             begun.signer = Some(Arc::clone(&found.signer));
         }
         let protected = match (&chain.sealed, found.protection) {
-            // Who encrypts for one session says nothing for another (§3.3.5.2.1.1).
+            // A message encrypted for one session proves nothing for another (§3.3.5.2.1.1).
             (Some(sealed), _) => sealed.id == found.id,
             (None, Protection::Encrypted) if header.command != command::SESSION_SETUP => false,
             (None, Protection::Offered) if !signed => {
@@ -319,7 +325,7 @@ impl Service {
         };
         if !protected {
             // Also of a SESSION_SETUP that renews the session (§3.3.5.2.4).
-            tracing::warn!(peer = %conn.peer, user = found.user, "a request with a wrong signature, or none, or not encrypted");
+            tracing::warn!(peer = %conn.peer, user = found.user, "refused request: signature wrong or missing, or not encrypted");
             begun.refused = Some(Status::ACCESS_DENIED);
             return Ok(begun);
         }
@@ -336,7 +342,7 @@ impl Service {
                     begun.header.tree = tree.id;
                     // §3.3.5.2.11.
                     if chain.sealed.is_none() && shares::must_seal(table, tree.target) {
-                        tracing::warn!(peer = %conn.peer, user = found.user, share = tree.share, "a request that is not encrypted, of a share with ENCRYPT_DATA");
+                        tracing::warn!(peer = %conn.peer, user = found.user, share = tree.share, "refused request: not encrypted, but its share has ENCRYPT_DATA");
                         begun.refused = Some(Status::ACCESS_DENIED);
                     }
                 }

@@ -50,7 +50,8 @@ fn what_is_asked_encrypted_is_answered_encrypted() {
     }
 }
 
-/// The log fails before what was answered is durable: that is said encrypted too, under another nonce.
+/// The log fails before what was answered is durable: that is said encrypted too, under another
+/// nonce.
 #[test]
 fn a_failure_after_an_encrypted_answer_is_encrypted() {
     let world = world();
@@ -105,7 +106,7 @@ fn an_encrypted_message_that_is_wrong_ends_the_connection() {
     }
 }
 
-/// Who can encrypt for one session says nothing for another one of the same connection.
+/// Keys of one session encrypt for no other session of the same connection.
 #[test]
 fn an_encrypted_message_speaks_for_its_session_alone() {
     let world = world();
@@ -168,7 +169,8 @@ fn at_an_address_of_a_single_export_its_share_is_the_only_one() {
     }
 }
 
-/// Which share wants encryption is learned by connecting to it, in the clear; then nothing else goes there.
+/// A client learns that a share requires encryption by connecting to it in the clear. Nothing else
+/// is accepted there in the clear.
 #[test]
 fn a_share_that_requires_encryption_takes_nothing_else() {
     let world = world();
@@ -202,7 +204,7 @@ fn a_share_that_requires_encryption_takes_nothing_else() {
         statuses(&c.ask(false, &[some("x")])),
         [Status::ACCESS_DENIED]
     );
-    // What is not of the share needs no encryption.
+    // Other shares need no encryption.
     assert_eq!(c.connect("IPC$"), Status::SUCCESS);
     for dialect in [Dialect::Smb210, Dialect::Smb311] {
         let mut c = Client::new(&world, 2 + dialect as u64);
@@ -241,7 +243,7 @@ fn requests_on_a_volume_are_counted_with_what_they_moved() {
         counted(&mut c, &[made.clone(), written, was_read, close(&SAME)]),
         [("CREATE", 0), ("WRITE", 5000), ("READ", 4000), ("CLOSE", 0)]
     );
-    // What fails counts; what is not of a volume does not, nor what is not run.
+    // Failed operations on volumes count. Others do not, nor do commands that are not run.
     assert_eq!(counted(&mut c, &[made]), [("CREATE", 0)]);
     let echo = (command::ECHO, vec![4, 0, 0, 0]);
     assert_eq!(counted(&mut c, &[echo]), []);
@@ -406,7 +408,8 @@ fn channels_are_bounded_and_logoff_ends_them_all() {
     assert_eq!(world.service.counts(), (0, 0, 0));
 }
 
-/// A request that was sent before its client lost a channel changes nothing after the client has gone on.
+/// A request that was sent before its client lost a channel changes nothing after the client has
+/// gone on.
 #[test]
 fn an_old_channel_sequence_changes_nothing() {
     let world = world();
@@ -471,7 +474,8 @@ fn message_numbers_are_used_once() {
     );
 }
 
-/// Where signatures are offered, each request is answered as it came, but for what a client or the protocol wants signed.
+/// If signatures are only offered, a request without one gets a response without one, unless a
+/// client or the protocol requires it.
 #[test]
 fn signatures_are_left_out_where_both_sides_agree() {
     let world = world_with(Protection::Offered);
@@ -511,7 +515,7 @@ fn signatures_are_left_out_where_both_sides_agree() {
         let refused = c.ask(false, &[made()]).remove(0);
         assert_eq!(refused.status, Status::ACCESS_DENIED);
     }
-    // What every client is asked for.
+    // The security mode in the response to every client.
     let said = |protection| {
         let world = world_with(protection);
         let (_, Came::Answer(reply)) = Client::new(&world, 1).negotiate(0x302) else {

@@ -23,7 +23,7 @@ const ALL_KINDS: Algorithms = Algorithms {
     pattern: true,
     chained: true,
 };
-/// Where a WRITE's data begin.
+/// Offset of the data in a WRITE.
 const DATA: usize = HEADER + 48;
 
 /// SMB2_COMPRESSION_CAPABILITIES.
@@ -73,7 +73,7 @@ fn sealed(c: &Client<'_>, record: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// What a response was, and whether it was compressed.
+/// Returns a response decrypted and decompressed, and whether it was compressed.
 fn opened(c: &Client<'_>, reply: Vec<u8>, with: Algorithms) -> (bool, Vec<u8>) {
     let reply = match c.seals {
         true => {
@@ -187,7 +187,8 @@ fn a_chain_is_sent_where_it_was_negotiated() {
     }
 }
 
-/// What is not asked for, is too short, or does not compress, leaves as it is.
+/// A response is sent as it is if compression was not asked for, or it is too short, or it does not
+/// become shorter.
 #[test]
 fn what_does_not_profit_is_not_compressed() {
     let world = world();
@@ -375,7 +376,7 @@ fn expansion_is_bounded() {
     assert!(matches!(world.send(c.connection, &long), Came::Closed));
 }
 
-/// What waits is charged as what it came to.
+/// A message that waits is charged for its decompressed length.
 #[test]
 fn a_message_that_waits_says_how_long_it_is() {
     let world = world();

@@ -1,4 +1,5 @@
-//! Leases of directories: what breaks them and what does not, with the client of [`crate::service_tests`].
+//! Leases of directories: what breaks them and what does not, with the client of
+//! [`crate::service_tests`].
 
 use crate::lease_tests::{LEASE, Sent, poll, waits, with_mail};
 use crate::proto::dialect::Dialect;
@@ -19,7 +20,8 @@ const FILE: u8 = 0xf;
 /// SMB2_LEASE_FLAG_PARENT_LEASE_KEY_SET.
 const PARENT: u32 = 4;
 
-/// A CREATE with a lease of version 2 under a key, which names the directory's as its parent or does not.
+/// A CREATE with a lease of version 2 under a key, which names the directory's as its parent or
+/// does not.
 fn leased(name: &str, options: u32, (key, bits): (u8, u32), parent: Option<u8>) -> (u16, Vec<u8>) {
     let (command, mut body) = create(name, ALL, SHARE, OPEN_IF, options);
     body[3] = LEASE;

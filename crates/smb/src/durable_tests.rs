@@ -1,4 +1,5 @@
-//! Durable opens: kept, taken over, ended and replayed, with the client of [`crate::service_tests`].
+//! Durable opens: kept, taken over, ended and replayed, with the client of
+//! [`crate::service_tests`].
 
 use crate::lease_tests::{BATCH, LEASE, mailed, with_mail};
 use crate::proto::dialect::Dialect;
@@ -199,7 +200,8 @@ fn the_second_version_has_an_id_and_a_time() {
     assert_eq!(statuses(&late), [Status::OBJECT_NAME_NOT_FOUND]);
 }
 
-/// What one version has opened the other takes over: without an id by the number, with one by the zeroes that the first has.
+/// A durable open of one version can be taken over with the other: without a CreateGuid by the
+/// number, with one by the zeroes that the first version has.
 #[test]
 fn either_version_comes_back_to_what_the_other_has_opened() {
     let (world, _) = with_mail();
@@ -228,7 +230,8 @@ fn either_version_comes_back_to_what_the_other_has_opened() {
     }
 }
 
-/// A LOCK whose response was lost is sent again, and another of the same place in between makes it a new one.
+/// A LOCK whose response was lost is sent again, and another of the same place in between makes it
+/// a new one.
 #[test]
 fn a_lock_that_is_sent_again_locks_nothing_twice() {
     const EXCLUSIVE_AT_ONCE: u32 = 0x12;
@@ -251,7 +254,7 @@ fn a_lock_that_is_sent_again_locks_nothing_twice() {
         assert_eq!(at(sequence, EXCLUSIVE_AT_ONCE), expected, "place {place}");
         let refused = Status::LOCK_NOT_GRANTED;
         assert_eq!(at(sequence + 1, EXCLUSIVE_AT_ONCE), refused);
-        // What was refused is not done, and what was done before it is not the last one.
+        // A refused LOCK is not done, and clears the place of the one before it.
         assert_eq!(at(sequence, EXCLUSIVE_AT_ONCE), refused, "place {place}");
         assert_eq!(at(sequence + 2, UNLOCK), Status::SUCCESS);
         let twice = match again {
@@ -284,7 +287,8 @@ fn a_create_that_is_sent_again_opens_nothing_twice() {
     assert_ne!(anew.file(), opened.file());
 }
 
-/// A client that has used up its share of the table loses its connection: what it had open must not keep it from opening more.
+/// A client that has used up its share of the table loses its connection: what it had open must not
+/// keep it from opening more.
 #[test]
 fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
     const SHARE_BYTES: usize = 128 << 10;
@@ -308,7 +312,7 @@ fn the_opens_kept_longest_yield_to_what_their_client_opens_next() {
     // The last ones had no room for an oplock, and are not durable.
     let kept: Vec<Vec<u8>> = files.into_iter().filter(|f| f.1).map(|f| f.0).collect();
     assert!(kept.len() > 20, "{}", kept.len());
-    // What is used does not yield.
+    // An open with a session does not yield.
     let refused = a.ask(false, &[create("new", 0x3, SHARE, OPEN_IF, 0)]);
     assert_eq!(statuses(&refused), [Status::INSUFFICIENT_RESOURCES]);
     world.ended(1);

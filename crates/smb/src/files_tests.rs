@@ -505,7 +505,8 @@ fn a_cut_goes_through_ranges_and_a_write_does_not() {
     c.open("f", ALL, OVERWRITE).unwrap();
 }
 
-/// Of a volume of NTFS style: what is made has what its directory passes on, without a mode, or is its owner's alone.
+/// On a volume of NTFS style a new file inherits its directory's list, without a mode, or belongs
+/// to its owner alone.
 #[test]
 fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
     use weir_vfs::acl::{Acl, Entry, Principal, flags};
@@ -647,7 +648,8 @@ fn what_is_marked_goes_with_its_last_close() {
         statuses(&a.ask(false, &[full])),
         [Status::DIRECTORY_NOT_EMPTY]
     );
-    // What a connection leaves behind, the background deletes: until then an open waits, of a stream as well.
+    // The background task deletes the files of a lost connection. Until then an open waits, of a
+    // stream as well.
     b.ask(false, &[create("left", ALL, SHARE, CREATE, ON_CLOSE)]);
     world.ended(2);
     let (mut later, _) = waits(&mut a, create("left", ALL, SHARE, OPEN, 0));

@@ -1,4 +1,5 @@
-//! Logons by tickets, with the client of [`crate::service_tests`] and an acceptor whose tickets are words.
+//! Logons by tickets, with the client of [`crate::service_tests`] and an acceptor whose tickets are
+//! words.
 
 use crate::auth::kerberos::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
 use crate::auth::spnego::{self, Mechanism, State};
@@ -127,7 +128,8 @@ impl<'w> Begun<'w> {
 }
 
 fn state(token: &[u8]) -> u8 {
-    // Behind the tags of the choice, the sequence, the field and the enumeration, all short or of one more byte.
+    // Behind the tags of the choice, the sequence, the field and the enumeration, all short or of
+    // one more byte.
     let at = token.windows(3).position(|w| w == [0x0a, 1, w[2]]);
     token[at.unwrap() + 2]
 }
@@ -273,7 +275,8 @@ fn only_a_logon_may_be_long_before_there_is_a_user() {
     assert!(!long(&without, command::SESSION_SETUP, MAX_TOKEN));
 }
 
-/// Export rules that want Kerberos, or encryption, are judged by what a session and its messages really have.
+/// Export rules that want Kerberos, or encryption, are judged by what a session and its messages
+/// really have.
 #[test]
 fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
     let ntlm = |world: &'_ World, n: u64, cipher: Option<Cipher>| -> (Status, bool, Status) {
@@ -289,7 +292,8 @@ fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
     };
     let gcm = Some(Cipher::Aes128Gcm);
     let (yes, no) = (Status::SUCCESS, Status::ACCESS_DENIED);
-    // The status of a tree connect, whether it asks for encryption, and the status of a CREATE that is not encrypted.
+    // The status of a tree connect, whether it asks for encryption, and the status of a CREATE that
+    // is not encrypted.
     let refused = (no, false, no);
     for (flavours, transport, expected) in [
         (
@@ -343,7 +347,8 @@ fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
     }
 }
 
-/// Connects to the share, and makes a file in the clear, and encrypted if that is possible, which has to be as good as it gets.
+/// Connects to the share, and makes a file in the clear, and encrypted if that is possible, which
+/// has to be as good as it gets.
 fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
     const ENCRYPT_DATA: u32 = 0x8000;
     let answer = c.one(command::TREE_CONNECT, tree_connect("vol1"));
@@ -362,7 +367,7 @@ fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
     (answer.status, seals, clear)
 }
 
-/// Who has renewed a session of Kerberos by a password has shown no more than that.
+/// A session of Kerberos that was renewed by a password counts as one of NTLM.
 #[test]
 fn a_password_makes_less_of_a_session_of_kerberos() {
     let world = served();

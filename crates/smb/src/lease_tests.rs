@@ -1,4 +1,5 @@
-//! Oplocks, leases, their breaks, and requests that wait for them, with the client of [`crate::service_tests`].
+//! Oplocks, leases, their breaks, and requests that wait for them, with the client of
+//! [`crate::service_tests`].
 
 use crate::proto::header::{HEADER, command, flag};
 use crate::proto::status::Status;
@@ -161,7 +162,8 @@ fn a_batch_oplock_is_broken_before_another_opens() {
         opened.header.credits, 0,
         "the interim response granted them"
     );
-    // What is read is cached by both until one of them writes: that waits for nobody, and ends its own as well.
+    // Both cache reads until one of them writes. The write waits for nobody, and ends the writer's
+    // own caching as well.
     let write = a.ask(false, &[write(&mine.file(), 0, b"x")]);
     assert_eq!(statuses(&write), [Status::SUCCESS]);
     let broken: Vec<(u64, u8)> = sent
@@ -218,7 +220,8 @@ fn a_lease_is_of_all_opens_under_its_key() {
     let opened = poll(&mut later).unwrap();
     assert_eq!(lease_in(&opened).0, R | H);
 
-    // A write under one of its opens leaves the lease alone, and takes the other's: that has to answer.
+    // A write under one of its opens leaves the lease alone, and takes the other's: that has to
+    // answer.
     let (mut later, _) = waits(&mut a, write(&second.file(), 0, b"x"));
     let (to, message) = only_break(&sent);
     assert_eq!((to, message[8], message[24], message[28]), (2, 9, 3, 0));
@@ -360,7 +363,7 @@ fn a_request_that_waits_is_cancelled() {
         assert_eq!(poll(&mut later).unwrap().status, Status::CANCELLED);
     }
     assert_eq!(sent.lock().len(), 1, "the break goes on");
-    // What the ended session had is nobody's any more.
+    // The end of a session releases all that it held.
     world.ended(1);
     let all = b.ask(false, &[caching("f", BATCH, None), caching("g", 0, None)]);
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
@@ -434,7 +437,8 @@ fn what_is_to_be_deleted_takes_leases_of_handles() {
     }
 }
 
-/// What the end of an open brings about may want what it caches: its own client hears of that only for other opens under the lease.
+/// If the end of an open breaks its own caching, its client is notified only for other opens under
+/// the lease.
 #[test]
 fn an_open_that_ends_is_sent_no_break() {
     for (kind, another) in [

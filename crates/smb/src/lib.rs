@@ -1,26 +1,26 @@
 //! SMB 2.1 to 3.1.1 (MS-SMB2): messages in, messages out.
 //!
-//! Sans-I/O as `weir-nfs` is: the binary brings a connection's messages and takes the responses
-//! away; what waits is a future on the connection's own thread. Nothing here opens a socket, reads
-//! a clock of its own or blocks.
+//! Sans-I/O as `weir-nfs` is: the binary passes a connection's messages in and takes the responses.
+//! A request that waits is a future on the connection's own thread. This crate opens no socket,
+//! reads no clock of its own and does not block.
 //!
-//! **Who.** A client negotiates a dialect, and a user logs on with NTLMv2 or a ticket of Kerberos.
-//! Every message after that is signed or encrypted, in both directions, unless both sides are to do
-//! without ([`negotiate::Protection`]). There is no guest and no anonymous user. A session may have
-//! several connections, on any cores (`channel`).
+//! **Authentication.** A client negotiates a dialect, and a user logs on with NTLMv2 or a Kerberos
+//! ticket. Every message after that is signed or encrypted, in both directions, unless both sides
+//! agree to do without ([`negotiate::Protection`]). There is no guest and no anonymous user. A
+//! session may have several connections, on any cores (`channel`).
 //!
-//! **What.** A share is an export; its files are reached by the same pipeline as NFS's
+//! **Access.** A share is an export. Its files are reached by the same pipeline as NFS's
 //! (`weir_vfs::pipeline`): admitted by the export's rules, charged to the same limits, under one
-//! table of claims. Access is decided when a file is opened, by its mode or list, and then by what
-//! was granted.
+//! table of claims. Access is decided when a file is opened, by its mode or list. Operations on the
+//! open are limited to the access that was granted.
 //!
-//! **How long.** An open ends with its session, or is kept for its client (`durable`), over a
+//! **Lifetime.** An open ends with its session, or is kept for its client (`durable`), over a
 //! restart as well (`persistent`).
 //!
-//! Reading order: `service` (the entrance), `chain` (how requests are run), `context` (what a
-//! command runs in), `ops` (the commands: `setup` is who, `create` and `read_write` are what),
-//! `info` (what is read of files), `open` and `conn` (the state), `auth` (users), `pipes`
-//! (accounts), `proto` (bytes, signatures, encryption, compression, message numbers).
+//! Reading order: `service` (the entrance), `chain` (execution of requests), `context` (the state
+//! of a running command), `ops` (the commands: `setup` authenticates, `create` and `read_write`
+//! reach files), `info` (attributes and listings), `open` and `conn` (the state), `auth` (users),
+//! `pipes` (accounts), `proto` (bytes, signatures, encryption, compression, message numbers).
 
 mod auth;
 mod chain;

@@ -74,7 +74,7 @@ fn a_client_of_macos_renames_a_folder_and_opens_below_follow() {
     assert_eq!(rename(&mut other, &again, "x"), Status::SUCCESS);
     assert_eq!(path(&mut other, &others), "x\\g");
     assert_eq!(path(&mut mac, &folder), "x");
-    // What is deleted is found where it is.
+    // A deletion finds the file at its new path.
     assert_eq!(
         other.send(set(&others, FILE, 13, 0, &[1])).status,
         Status::SUCCESS
@@ -115,7 +115,7 @@ fn a_durable_open_is_found_by_the_path_that_it_has_by_now() {
     assert_eq!(path(&mut mac, &file), "g\\f");
 }
 
-/// Whatever is opened while the folder gets other names: each open knows its path in the end.
+/// Opens that are made while the folder is renamed know their path in the end.
 #[test]
 fn opens_made_beside_renames_know_their_path() {
     const ROUNDS: usize = 300;

@@ -26,7 +26,7 @@ fn notify(file: &[u8], tree: bool, len: u32, filter: u32) -> (u16, Vec<u8>) {
     (command::CHANGE_NOTIFY, body)
 }
 
-/// What a response says was changed: the action and the name of each.
+/// Returns the changes that a response reports: the action and the name of each.
 fn changes(answer: &Answer) -> Vec<(u32, String)> {
     assert_eq!(answer.status, Status::SUCCESS);
     let (mut at, mut out) = (8, Vec::new());
@@ -98,7 +98,8 @@ fn changes_over_any_protocol_wake_who_watches() {
     let answer = poll(&mut later).expect("over whatever protocol");
     assert_eq!(changes(&answer), named(&[(1, "d")]));
 
-    // What happens while nobody waits is kept. What is in a directory is not this one's.
+    // Changes are kept while no request waits. Changes below a directory are not reported for its
+    // parent.
     make(&mut b, "d\\deep", 0);
     make(&mut b, "d\\deep", DELETE_ON_CLOSE);
     make(&mut b, "d", DIRECTORY | DELETE_ON_CLOSE);

@@ -1,9 +1,12 @@
-//! Requests that wait on purpose (MS-SMB2 §3.3.4.2, §3.3.5.16): for what another client does, or for a change.
+//! Requests that wait deliberately (MS-SMB2 §3.3.4.2, §3.3.5.16): for another client, or for a
+//! change.
 //!
-//! The client is sent an interim response at once, which gives the request an async id and grants its credits; the response itself has that id
-//! and grants none. CANCEL ends the wait, by that id or by the request's number.
+//! The client is sent an interim response at once, which gives the request an async id and grants
+//! its credits; the response itself has that id and grants none. CANCEL ends the wait, by that id
+//! or by the request's number.
 //!
-//! The interim response is not signed: it says nothing, and under AES-GMAC it would use the nonce of the response itself.
+//! The interim response is not signed: it says nothing, and under AES-GMAC it would use the nonce
+//! of the response itself.
 
 use crate::conn::connection::{Connection, Pending};
 use crate::conn::reply::{self, Part, Reply};
@@ -55,8 +58,8 @@ impl Place {
     }
 }
 
-/// The interim response to the request that `chain` stopped at, which is the only one of its message; its response itself
-/// gets the async id.
+/// The interim response to the request that `chain` stopped at, which is the only one of its
+/// message; its response itself gets the async id.
 pub(crate) fn interim(chain: &mut Chain, id: u64) -> Option<(Header, Reply)> {
     let begun = chain.stopped_at()?;
     let (header, credits) = (begun.header, begun.credits);
@@ -66,7 +69,7 @@ pub(crate) fn interim(chain: &mut Chain, id: u64) -> Option<(Header, Reply)> {
     Some((header, reply))
 }
 
-/// What is sent instead of the response if too many wait.
+/// Returns the response to send if too many requests wait.
 pub(crate) fn refusal(chain: &mut Chain) -> Option<Reply> {
     let begun = chain.stopped_at()?;
     let (header, credits, signer) = (begun.header, begun.credits, begun.signer.clone());

@@ -31,7 +31,7 @@ fn continuous() -> (World, Sent) {
     mailed(world)
 }
 
-/// The same after a crash.
+/// Restarts a world after a crash, with persistent opens and the breaks that it sends.
 fn crashed(world: World) -> (World, Sent) {
     let world = world.crashed();
     published(&world, |export| {
@@ -195,7 +195,7 @@ fn denials_and_caches_hold_until_the_client_is_back_or_its_time_is_over() {
             pass(&world, 40);
             assert_eq!(refused(), Status::SHARING_VIOLATION);
             pass(&world, 42);
-            // What others gain by its end is durable first.
+            // Its end is durable before another client can profit from it.
             while refused() == Status::SHARING_VIOLATION {
                 pass(&world, 1);
             }
@@ -478,7 +478,8 @@ fn a_break_waits_for_a_persistent_client_without_a_connection() {
     assert_eq!(passage, Passage::Free);
 }
 
-/// A CLOSE and an unlock give nothing to others before it is durable that they did: a crash would give it back.
+/// A CLOSE and an unlock give nothing to others before it is durable that they did: a crash would
+/// give it back.
 #[test]
 fn what_others_gain_is_durable_first() {
     let (world, _) = continuous();
@@ -542,7 +543,7 @@ fn what_a_tree_disconnect_closes_is_not_there_again_after_a_crash() {
     assert_eq!(world.service.persistent(), 0);
 }
 
-/// What a volume's revert takes from an open with a session, a crash does not give back.
+/// A persistent open that a volume's revert has ended does not return after a crash.
 #[test]
 fn a_revert_removes_the_records_of_what_was_open() {
     let (world, _) = continuous();
@@ -602,7 +603,7 @@ fn nothing_new_is_claimed_while_others_may_claim_again() {
     let now = world.clock.monotonic();
     let period = Duration::from_secs(45);
     world.vfs.grace.begin([claimant.clone()], now, period);
-    // What comes back is as it was; its locks are new.
+    // Taking a restored open over needs no grace period, but new locks do.
     let mut c = again(&world, 2, "Alice");
     assert_eq!(
         c.one(command::CREATE, asks(0, &[back(&made)]).1).file(),

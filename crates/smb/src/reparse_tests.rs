@@ -11,7 +11,8 @@ const DELETE_ON_CLOSE: u32 = 0x1000;
 const REPARSE_POINT: u32 = 0x400;
 const GET_REPARSE_POINT: u32 = 0x9_00a8;
 
-/// A directory with a file, and links: to the directory, out of the share, and to where no client of SMB is.
+/// A directory with a file, and links: to the directory, out of the share, and to where no client
+/// of SMB is.
 fn linked() -> World {
     let world = world();
     let volume = world.engine.volumes().remove(0);
@@ -64,7 +65,8 @@ fn a_path_stops_at_a_link_and_says_where_it_leads() {
             ("Relative\\f", "dir\\..\\dir", 1, "\\f"),
             ("relative\\no\\such", "dir\\..\\dir", 1, "\\no\\such"),
             ("relative\\f:stream", "dir\\..\\dir", 1, "\\f:stream"),
-            // They leave the share, or are no paths of this client's: it decides, and the server goes nowhere.
+            // They leave the share, or are no paths of this client's: it decides, and the server
+            // goes nowhere.
             ("outside\\passwd", "..\\..\\etc", 1, "\\passwd"),
             ("absolute", "\\etc\\pass\u{f022}wd", 0, ""),
         ] {
@@ -131,7 +133,7 @@ fn a_link_itself_is_opened_read_listed_and_deleted() {
     // It has no data.
     let refused = c.one(command::CREATE, link(DATA, 0).1).status;
     assert_eq!(refused, Status::ACCESS_DENIED);
-    // What is none has no target.
+    // A plain file has no target.
     let plain = c.one(
         command::CREATE,
         create("dir\\f", DATA, SHARE, OPEN, OPEN_REPARSE_POINT).1,
@@ -201,7 +203,7 @@ fn point(tag: u32, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As Windows has it: the name that is shown first.
+/// Encodes a link as Windows does, with the print name first.
 fn symlink(name: &str, flags: u32) -> Vec<u8> {
     let (name, shown) = (utf16(name), utf16("shown"));
     let mut data = Vec::new();
@@ -402,7 +404,7 @@ fn a_link_to_a_directory_is_made_of_one_and_is_shown_as_one() {
     assert_eq!(kept.status, Status::SUCCESS);
 }
 
-/// What was to go with its close goes, whatever it has become.
+/// A directory marked for deletion on close is removed by its close, even as a link.
 #[test]
 fn a_directory_that_became_a_link_goes_with_its_last_close() {
     let world = world();
@@ -424,7 +426,7 @@ fn a_made_link_is_renamed_and_found_again() {
         c.set_point(&link, &nfs(0x014b_4e4c, "../a:b/\\c. ")),
         Status::SUCCESS
     );
-    // What a client of NFS would have made, and every other client reads.
+    // The target is stored as an NFS client would have set it, and shown to every other client.
     assert_eq!(stored(&world, "old").0, b"../a:b/\\c. ");
     assert_eq!(
         c.target(&link),
@@ -568,7 +570,8 @@ fn links_are_made_by_who_may_and_of_what_nobody_else_uses() {
     assert_eq!(stored(&world, "g").0, b"x");
     assert_eq!(c.delete_point(&file, &none), Status::SUCCESS);
 
-    // Who may write to an empty file of another's may not lead those astray who trust its directory; with its owner's files he may.
+    // A user who may write to another's empty file must not turn it into a link, which would
+    // mislead those who trust its directory. With a file of their own they may.
     let volume = world.engine.volumes().remove(0);
     let mut cx = EngineContext::new(Time::EPOCH);
     let mut own = |name: &[u8], mode, uid| {

@@ -1,4 +1,4 @@
-//! The start: persistent opens of before are entered again, as [`crate::open::persistent`] explains.
+//! Restores the persistent opens at the start. See [`crate::open::persistent`].
 
 use crate::SERVICE;
 use crate::conn::server::Service;
@@ -17,9 +17,10 @@ use weir_vfs::grace::RecordId;
 use weir_vfs::{ClientKey, EngineContext, FileId, Namespace, Volume};
 
 impl Service {
-    /// Enters the persistent opens of before the start, so that their clients find them and others find their claims. To be called
-    /// once, before any client of any protocol is served; reads their inodes, and blocks the thread for that. What is recorded of a
-    /// file that is gone is removed.
+    /// Restores the persistent opens of before the start, so that their clients find them and
+    /// others find their claims. To be called once, before any client of any protocol is served. It
+    /// reads the files' inodes, and blocks the thread for that. Records of files that are gone are
+    /// removed.
     pub fn restore(&self, volumes: &[Arc<Volume>]) {
         let volumes = volumes.iter().map(|volume| (volume.id(), volume));
         let volumes: HashMap<VolumeId, &Arc<Volume>> = volumes.collect();
@@ -28,7 +29,7 @@ impl Service {
         for (id, record) in records.all(SERVICE) {
             let Ok(recorded) = Recorded::decode(&record) else {
                 tracing::error!(
-                    "the record of a persistent open is not one that this version writes; it is removed"
+                    "cannot read record of persistent open: not written by this version; removing the record"
                 );
                 records.change_some_time(id, None);
                 continue;
@@ -47,7 +48,7 @@ impl Service {
                         user = recorded.head.user,
                         path = recorded.named.path,
                         why,
-                        "a persistent open of SMB ends with the restart"
+                        "cannot restore persistent open of SMB"
                     );
                     records.change_some_time(id, None);
                 }
@@ -148,7 +149,7 @@ impl Service {
                 tracing::warn!(
                     user = head.user,
                     path = recorded.named.path,
-                    "a lock of a persistent open is lost"
+                    "cannot restore lock of persistent open"
                 );
             }
         }
@@ -205,7 +206,7 @@ impl Service {
             tracing::warn!(
                 user = head.user,
                 path = recorded.named.path,
-                "what was to be deleted stays: its user is no more"
+                "cannot mark file for deletion again: its user no longer exists"
             );
             return;
         };

@@ -1,7 +1,8 @@
-//! One message in, one message out: the service and its entrance.
+//! Entrance of the service: one message in, one message out.
 //!
-//! `handle` runs on the thread that read the message, and for all that is in memory to its end. What waits becomes a future
-//! that owns a copy of the message and goes on at the command where the chain stopped ([`crate::chain`]).
+//! `handle` runs on the thread that read the message, and completes if all data are in memory. A
+//! message that has to wait becomes a future with a copy of the message, which resumes at the
+//! suspended command of the chain ([`crate::chain`]).
 
 use crate::auth::kerberos::MAX_TOKEN;
 use crate::chain::{Close, Finished};
@@ -24,7 +25,7 @@ use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
 use weir_conn::{Arrival, Parts, Request, Resumed, resume};
 use weir_vfs::{Admissions, Stop, Suspend};
 
-/// What a message that waits takes up besides its bytes.
+/// Memory of a waiting message besides its bytes.
 const HELD_OVERHEAD: usize = 4096;
 
 /// A message that is suspended.
@@ -54,7 +55,7 @@ impl Service {
             }
         }
         for open in self.leases.durables.expired(now) {
-            // What others gain by its end, they keep over a crash.
+            // The end is durable before another client can profit from it.
             match open.persistent.get().map(Persistent::erase) {
                 Some(Ok(Some(lsn))) => ending.push((lsn, open)),
                 _ => over.push(open),
@@ -87,9 +88,10 @@ impl Service {
         }
     }
 
-    /// Whether memory may be taken for a message of so many bytes of which only `head` is there: it has to be of a user's session. Only
-    /// WRITE and SET_INFO are that long, or a chain; or a SESSION_SETUP with a ticket that names many groups. What a stranger can have
-    /// memory taken for is thus bounded by [`MAX_TOKEN`].
+    /// Returns true if memory may be taken for a message of `bytes` bytes, of which only `head` has
+    /// arrived. It has to belong to a user's session: only WRITE, SET_INFO and chains are that
+    /// long. The exception is a SESSION_SETUP whose ticket names many groups, so [`MAX_TOKEN`]
+    /// bounds the memory that is taken for a client without a user.
     pub fn takes_long(&self, conn: &ConnInfo, head: &[u8], bytes: usize) -> bool {
         /// Bytes of a SESSION_SETUP that are none of its token.
         const AROUND: usize = 256;
@@ -195,7 +197,8 @@ impl Service {
         }
     }
 
-    /// Has a chain wait whose first run was suspended. The client is notified if it waits on purpose and that is possible.
+    /// Suspends a chain whose first run could not finish. The client is notified if the wait is
+    /// deliberate and a notification is possible.
     #[cold]
     fn suspend(
         self: &Arc<Self>,
@@ -213,7 +216,8 @@ impl Service {
                 place = Some(Place::new(connection, id, &header));
                 interim
             });
-            // One of several requests of a message is not parked: they are bounded by what a connection may have under way.
+            // One of several requests of a message is not parked: they are bounded by what a
+            // connection may have under way.
             parked = refusal.map(|refusal| (refusal, interim));
         }
         // The memory of a message that waits for its limits is accounted to its client's credit.
@@ -238,7 +242,7 @@ impl Service {
     }
 }
 
-/// What an encrypted message says, and the channel that it is for. What is not as it should be ends the connection
+/// Decrypts a message, and returns its channel with it. Any error ends the connection
 /// (§3.3.5.2.1.1).
 fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>), &'static str> {
     let session = sealing::session_of(record).ok();
@@ -251,8 +255,9 @@ fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>
     Ok((plain, channel))
 }
 
-/// What a compressed message says: as much as this server takes uncompressed, which of strangers is little. What is not as it
-/// should be ends the connection (§3.3.5.2.1.2), another transform within it as well.
+/// Decompresses a message. Its size is bounded as that of a message that is not compressed, which
+/// is small for a client without a user. Any error ends the connection (§3.3.5.2.1.2), and so does
+/// another transform within the message.
 fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'static str> {
     let with = connection.compression();
     let with = with.ok_or("a compressed message where that was not negotiated")?;
@@ -268,7 +273,7 @@ fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'st
     }
 }
 
-/// A chain that waits. What has not been done when it is dropped is charged for nothing.
+/// A chain that waits. Its charges are settled when it is dropped.
 struct Waiting {
     service: Arc<Service>,
     connection: Arc<Connection>,

@@ -1,4 +1,5 @@
-//! The service with a client written by hand: signatures, chains, claims, and what any bytes do to it.
+//! The service with a client written by hand: signatures, chains, claims, and what any bytes do to
+//! it.
 
 use crate::auth::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
 use crate::auth::users::{User, Users};
@@ -31,7 +32,7 @@ use weir_vfs::{Export, ExportTable, Flavours, HandleKey, Identity, Rule, Share, 
 use weir_volume::{Engine, EngineOptions};
 
 pub(crate) const PASSWORD: &str = "Passw0rd!";
-/// When messages arrive, in nanoseconds.
+/// Time at which messages arrive, in nanoseconds.
 pub(crate) const ARRIVED: u64 = 5;
 /// All access, and all sharing.
 pub(crate) const ALL: u32 = 0x1f_01ff;
@@ -174,7 +175,7 @@ pub(crate) fn published_in(world: &World, table: &ExportTable, change: impl FnOn
         .publish_table(table.with(&[], vec![Arc::new(export)]));
 }
 
-/// What a message came to.
+/// Result of sending a message.
 pub(crate) enum Came {
     Answer(Vec<u8>),
     Nothing,
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    /// What the service came to with a message.
+    /// Hands a message to the service.
     pub fn handle(&self, connection: u64, record: &[u8]) -> Outcome {
         let now = Arrival {
             monotonic: Some(ARRIVED),
@@ -287,7 +288,7 @@ pub(crate) struct Client<'w> {
     pub session: u64,
     pub tree: u32,
     pub signer: Option<Arc<Signer>>,
-    /// What it offers in 3.1.1.
+    /// The signing algorithm that it offers in 3.1.1.
     pub signing: Signing,
     pub cipher: Option<Cipher>,
     /// Its signing requirements, in NEGOTIATE and in SESSION_SETUP.
@@ -828,7 +829,7 @@ fn requests() -> Vec<(u16, Vec<u8>)> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is in a request that a user sends: it is answered, with a signature, or the connection is closed.
+    /// Any request of a user is answered, with a signature, or the connection is closed.
     #[test]
     fn no_request_does_harm(
         which in prop::collection::vec((0usize..100, 0usize..120, any::<u8>(), 0usize..120), 1..12),
@@ -857,7 +858,7 @@ proptest! {
         prop_assert_eq!(world.vfs.claims.totals().held, 0);
     }
 
-    /// Whatever a stranger sends.
+    /// Any bytes may come from a client without a user.
     #[test]
     fn no_stranger_does_harm(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..4), begin in any::<bool>()) {
         let world = world();

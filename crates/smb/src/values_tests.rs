@@ -233,8 +233,8 @@ fn more_than_the_volume_has_room_for_is_not_allocated() {
     assert_eq!(size(&mut c, &made.file()), 0);
 }
 
-/// FileAllocationInformation cuts a file, and never lets it grow: another client may cut it further between its look at the size
-/// and its change.
+/// FileAllocationInformation cuts a file, and never lets it grow: another client may cut it further
+/// between its look at the size and its change.
 #[test]
 fn an_allocation_beside_a_cut_never_grows_the_file() {
     const ROUNDS: usize = 3000;

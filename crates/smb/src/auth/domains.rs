@@ -1,15 +1,18 @@
 //! Users and groups of Active Directory domains, and the numbers that they have here.
 //!
-//! Files have numbers for owners and groups, and so have their lists; a domain has identifiers (SIDs). Which is which must not depend on
-//! who happens to have logged on first, must be found without asking anybody, and must never change. So the number of an identifier
-//! is computed: each domain has a range of 2^20 numbers, in the order in which the domains were first seen, and within it what ends
-//! its identifier (its RID) is added. A domain with more of those has several ranges.
+//! Files and their access lists have numbers for users and groups; a domain has identifiers (SIDs).
+//! The mapping must not depend on the order of logons, must need no request to another server, and
+//! must never change. So the number of an identifier is computed. Each domain has a range of 2^20
+//! numbers, in the order in which the domains were first seen, and the relative identifier (RID) is
+//! the offset in it. A domain with larger relative identifiers has several ranges.
 //!
-//! What is kept is thus short: the ranges, and the users that have been seen, for their names. One who is also a user of this
-//! machine, by the realm's rules, has that user's number from the first logon on, so that files are the same person's over NFS: this, too, is kept.
+//! Only the ranges are stored, and the users that have been seen, for their names. A user who is
+//! also a user of this machine, by the realm's rules, has that user's number from the first logon
+//! on, so that they own the same files over NFS. That number is stored too.
 //!
-//! **User or group** cannot be seen from an identifier. So what has a number of a range may be either: an entry for it is an entry for a group,
-//! which concerns the user with that number as well ([`weir_vfs::acl`]).
+//! **User or group.** An identifier does not say which it is, so a number of a range may be either.
+//! An entry for it is an entry for a group, which also applies to the user with that number
+//! ([`weir_vfs::acl`]).
 
 use crate::auth::pac::Logon;
 use crate::auth::sid::{Sid, sid};
@@ -24,7 +27,8 @@ use weir_vfs::{Creds, DOMAIN_NUMBERS, Identity, Token};
 const RANGE: u32 = 1 << 20;
 /// Ranges at most.
 const MOST_RANGES: usize = ((DOMAIN_NUMBERS.end - DOMAIN_NUMBERS.start) / RANGE) as usize;
-/// Users that are remembered. Those beyond have numbers all the same, but no names, and none is a user of this machine.
+/// Users that are remembered. Those beyond have numbers all the same, but no names, and none is a
+/// user of this machine.
 const MOST_USERS: usize = 10_000;
 
 /// A user who has been seen.
@@ -38,10 +42,10 @@ struct Seen {
     name: String,
 }
 
-/// What is known.
+/// Known domains and users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The domains of the ranges, in order, and which of its ranges each is.
+    /// The domain of each range, in order, and which of its ranges it is.
     ranges: Vec<(Sid, u32)>,
     users: HashMap<Sid, Arc<Seen>>,
     by_uid: HashMap<u32, Arc<Seen>>,
@@ -69,7 +73,8 @@ impl Known {
         self.users.insert(seen.sid.clone(), seen);
     }
 
-    /// The number of an identifier of a domain; `None` of others, and of domains that have not been seen.
+    /// The number of an identifier of a domain; `None` of others, and of domains that have not been
+    /// seen.
     pub fn number(&self, sid: &Sid) -> Option<u32> {
         if let Some(uid) = self.users.get(sid).and_then(|seen| seen.uid) {
             return Some(uid);
@@ -86,14 +91,14 @@ impl Known {
         Some(domain.with(part * RANGE + within % RANGE))
     }
 
-    /// What a user with this number is called.
+    /// Returns the identifier of the user with this number.
     pub fn user(&self, uid: u32) -> Sid {
         let seen = self.by_uid.get(&uid).map(|seen| seen.sid.clone());
         let domain = || self.in_a_range(uid);
         seen.or_else(domain).unwrap_or_else(|| Sid::user(uid))
     }
 
-    /// What a group with this number is called.
+    /// Returns the identifier of the group with this number.
     pub fn group(&self, gid: u32) -> Sid {
         self.in_a_range(gid).unwrap_or_else(|| Sid::group(gid))
     }
@@ -116,7 +121,7 @@ impl Known {
         self.by_name.get(&key(domain, name)).map(|seen| &seen.sid)
     }
 
-    /// As text, a line each.
+    /// Encodes the state as text, a line for each range and user.
     fn text(&self) -> String {
         let mut out = String::new();
         for (domain, part) in &self.ranges {
@@ -134,7 +139,7 @@ impl Known {
         out
     }
 
-    /// From text; `None` if it is none.
+    /// Decodes the state; `None` if the text is malformed.
     fn parse(text: &str) -> Option<Known> {
         let mut known = Known::default();
         for line in text.lines() {
@@ -160,7 +165,7 @@ impl Known {
     }
 }
 
-/// Where what is known is kept.
+/// Stores the text of all that is known.
 type Keep = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
 /// See the module's head. Reading takes no file and waits for none.
@@ -171,7 +176,7 @@ pub struct Domains {
 }
 
 impl Default for Domains {
-    /// Nothing is known, and nothing kept.
+    /// Knows nothing and stores nothing.
     fn default() -> Domains {
         Domains {
             known: RwLock::default(),
@@ -181,7 +186,8 @@ impl Default for Domains {
 }
 
 impl Domains {
-    /// What was kept before; what is learnt is kept by `keep`, which takes the whole text each time.
+    /// Restores the state from `text`. Additions are stored by `keep`, which takes the whole text
+    /// each time.
     ///
     /// # Errors
     /// It is damaged.
@@ -195,13 +201,13 @@ impl Domains {
         })
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub fn known(&self) -> Arc<Known> {
         Arc::clone(&self.known.read())
     }
 
-    /// On whose behalf a user of a domain acts, of whom this is known; `here` is the user of this machine by the same name. What is
-    /// new of it is kept first, so this may block.
+    /// Returns the identity of a domain's user who logs on; `here` is the user of this machine by
+    /// the same name. Additions are stored first, so this may block.
     ///
     /// # Errors
     /// It could not be kept, or there are no more numbers.
@@ -273,7 +279,7 @@ impl Domains {
 impl FromStr for Sid {
     type Err = ();
 
-    /// From `S-1-5-21-…`.
+    /// Parses `S-1-5-21-…`.
     fn from_str(text: &str) -> Result<Sid, ()> {
         let mut parts = text.strip_prefix("S-1-").ok_or(())?.split('-');
         let authority = parts.next().and_then(|part| part.parse().ok()).ok_or(())?;
@@ -310,7 +316,7 @@ mod tests {
         }
     }
 
-    /// What is kept, and the domains that keep it.
+    /// The stored text, and the domains that store it.
     fn kept() -> (Arc<Mutex<String>>, Domains) {
         let file = Arc::new(Mutex::new(String::new()));
         let text = Arc::clone(&file);

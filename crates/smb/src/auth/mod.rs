@@ -1,4 +1,4 @@
-//! Users: how they are authenticated, and what identifies them.
+//! Authentication and identifiers of users.
 
 pub mod domains;
 pub mod kerberos;

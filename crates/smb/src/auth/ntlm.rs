@@ -1,9 +1,10 @@
-//! NTLM version 2, the server's side (MS-NLMP): a challenge, and whether the response to it knows the user's password.
+//! NTLM version 2, the server's side (MS-NLMP): a challenge, and verification of the response.
 //!
-//! Only NTLMv2 with its time stamp and target information is accepted: no LM, no NTLMv1, no anonymous user, no guest. A client that
-//! says that it has put an integrity code over the three messages (MsvAvFlags) has put one, or is refused: so the messages
-//! before it cannot be changed to weaken what follows (§3.2.5.1.2). What is stored of a user is the NT hash, which is as
-//! good as the password to anyone who has it: it is kept where only the server reads it.
+//! Only NTLMv2 with its time stamp and target information is accepted: no LM, no NTLMv1, no
+//! anonymous user, no guest. A client that says that it has put an integrity code over the three
+//! messages (MsvAvFlags) is refused if the code is missing. So the earlier messages cannot be
+//! changed to weaken the later ones (§3.2.5.1.2). The NT hash of a user is stored. It is as good as
+//! the password to anyone who has it, so only the server can read it.
 
 use crate::proto::legacy::{Key, equal, hmac_md5, md4, md5, rc4};
 use crate::proto::wire::{Malformed, Put, Reader, filetime, from_utf16, part, utf16};
@@ -26,7 +27,7 @@ mod flag {
     pub const KEY_128: u32 = 0x2000_0000;
     pub const KEY_EXCHANGE: u32 = 0x4000_0000;
     pub const KEY_56: u32 = 0x8000_0000;
-    /// What a client may choose.
+    /// Flags that a client may choose.
     pub const OPTIONAL: u32 = SIGN | SEAL | ALWAYS_SIGN | KEY_128 | KEY_EXCHANGE | KEY_56;
 }
 
@@ -39,7 +40,7 @@ mod av {
     pub const DNS_DOMAIN: u16 = 4;
     pub const FLAGS: u16 = 6;
     pub const TIME: u16 = 7;
-    /// Of [`FLAGS`]: the AUTHENTICATE has an integrity code.
+    /// Bit of [`FLAGS`]: the AUTHENTICATE has an integrity code.
     pub const HAS_MIC: u32 = 2;
 }
 
@@ -60,7 +61,7 @@ pub struct Challenge {
     nonce: [u8; 8],
 }
 
-/// Who an AUTHENTICATE says the client is.
+/// User that an AUTHENTICATE claims to be from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// The user's name.
@@ -69,7 +70,7 @@ pub struct Claimed {
     pub domain: String,
 }
 
-/// What an authentication came to.
+/// Result of an authentication.
 #[derive(Clone)]
 pub struct Established {
     /// The key that the session's are derived from.
@@ -146,12 +147,12 @@ impl Challenge {
         &self.message
     }
 
-    /// Whether `authenticate` (§2.2.1.3) was made by a client that knows the password with the hash that `hash_of` gives of
-    /// the user.
+    /// Verifies that the client that made `authenticate` (§2.2.1.3) knows the password. `hash_of`
+    /// returns the hash of the user's password.
     ///
     /// # Errors
-    /// Whom it claims to be, if that can be read: it does not know the password, nobody is called so, or what it sent is no
-    /// NTLMv2.
+    /// The claimed user, if it can be read: the password is wrong, there is no such user, or the
+    /// message is no NTLMv2.
     pub fn verify(
         &self,
         authenticate: &[u8],
@@ -194,7 +195,7 @@ impl Challenge {
     }
 }
 
-/// Whether the client says in its response that its AUTHENTICATE has an integrity code.
+/// Returns true if the client's response says that its AUTHENTICATE has an integrity code.
 fn has_mic(blob: &[u8]) -> Result<bool, Malformed> {
     let mut r = Reader::new(blob);
     // Version 1 of the response's form (§2.2.2.7).
@@ -248,7 +249,8 @@ impl<'a> Authenticate<'a> {
 }
 
 impl Established {
-    /// The integrity code that a side puts over the mechanisms of SPNEGO (§3.4.4.2): its first signature.
+    /// The integrity code that a side puts over the mechanisms of SPNEGO (§3.4.4.2): its first
+    /// signature.
     pub fn mic(&self, server: bool, message: &[u8]) -> [u8; 16] {
         let (side, other) = match server {
             true => ("server", "client"),

@@ -1,7 +1,9 @@
-//! The privilege attribute certificate of an Active Directory ticket (MS-PAC): who its user is, as Windows numbers users and groups.
+//! The privilege attribute certificate of an Active Directory ticket (MS-PAC): the user and their
+//! groups, as Windows numbers them.
 //!
-//! What is read is KERB_VALIDATION_INFO (§2.5), a structure in NDR with all that it points to behind it, in order. It was signed by the domain
-//! for this server's key, which the acceptor of the ticket has verified; it is decoded as if it had not been.
+//! Decodes KERB_VALIDATION_INFO (§2.5), an NDR structure that is followed by the objects of its
+//! pointers, in order. The domain signed it for this server's key, which the acceptor of the ticket
+//! has verified. It is still decoded as untrusted input.
 
 use crate::auth::sid::Sid;
 use crate::proto::wire::{Malformed, Reader, from_utf16};
@@ -13,7 +15,7 @@ const MACHINE: u32 = 0x80 | 0x100 | 0x40;
 /// The attribute of a group that counts (MS-PAC §2.2.1, SE_GROUP_ENABLED).
 const ENABLED: u32 = 4;
 
-/// Who a ticket is of.
+/// The account that a ticket was issued to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logon {
     /// The user's name.
@@ -26,7 +28,7 @@ pub struct Logon {
     pub primary: Sid,
     /// All groups, nested ones and those of other domains included.
     pub groups: Vec<Sid>,
-    /// It is no person's account.
+    /// True for an account that is no person's.
     pub is_machine: bool,
 }
 
@@ -81,7 +83,8 @@ impl Ndr<'_> {
         }
     }
 
-    /// So many groups of a domain, by what they are within it; those that count.
+    /// Reads `count` groups of a domain. Returns the relative identifiers of those that are
+    /// enabled.
     fn groups(&mut self, count: u32, is_there: bool) -> Result<Vec<u32>, Malformed> {
         if !is_there || count == 0 {
             return Ok(Vec::new());
@@ -107,7 +110,8 @@ impl Logon {
     /// It is malformed, or says nothing of who the user is.
     pub fn decode(bytes: &[u8]) -> Result<Logon, Malformed> {
         let mut r = Reader::new(bytes);
-        // Version 1, little-endian (MS-RPCE §2.2.6.1), the length of what follows (§2.2.6.2), and a pointer.
+        // Version 1, little-endian (MS-RPCE §2.2.6.1), the length of what follows (§2.2.6.2), and a
+        // pointer.
         if r.array()? != [1, 0x10, 8, 0, 0xcc, 0xcc, 0xcc, 0xcc] {
             return Err(Malformed);
         }

@@ -1,7 +1,8 @@
-//! Wrong passwords: who sends one waits for the answer, so that guessing is slow, and is written down, so that it is seen.
+//! Delays after wrong passwords. The answer is delayed, so that guessing is slow, and the attempt
+//! is logged.
 //!
-//! Windows waits 2 s for each. An address that has as many answers outstanding as may wait is hung up on, so that it gains nothing
-//! by more connections.
+//! Windows delays each answer by 2 s. An address with too many delayed answers is disconnected, so
+//! that more connections gain it nothing.
 
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -9,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_vfs::signal::Signal;
 
-/// How long the answer to a wrong password waits, at least.
+/// Minimum delay of the answer to a wrong password.
 pub const PENALTY: Duration = Duration::from_secs(2);
-/// Answers that wait, of one address.
+/// Maximum number of delayed answers to one address.
 pub const MOST: usize = 16;
-/// Answers that wait, of all.
+/// Maximum number of delayed answers in all.
 const MOST_IN_ALL: usize = 4096;
 
 struct Penalty {
@@ -27,7 +28,8 @@ struct Penalty {
 pub struct Penalties(Mutex<Vec<Penalty>>);
 
 impl Penalties {
-    /// What the answer to `peer` is to wait for; `None` if too many wait already.
+    /// Returns the signal that the answer to `peer` has to wait for; `None` if too many answers
+    /// wait already.
     pub fn add(&self, peer: IpAddr, now: Duration) -> Option<Arc<Signal<()>>> {
         let mut all = self.0.lock();
         let same = all.iter().filter(|p| p.peer == peer).count();
@@ -43,7 +45,7 @@ impl Penalties {
         Some(over)
     }
 
-    /// Ends those whose time has come.
+    /// Ends the delays that are over.
     pub fn tick(&self, now: Duration) {
         let mut over = Vec::new();
         self.0.lock().retain(|p| {

@@ -1,14 +1,17 @@
-//! Security descriptors (MS-DTYP §2.4.6) of files, made of their owner, group and access control list, and taken apart.
+//! Encoding and decoding of files' security descriptors (MS-DTYP §2.4.6): owner, group and access
+//! control list.
 //!
-//! **One list.** What is stored is the list of NFSv4 ([`weir_vfs::acl`]), whose entries and masks are those of Windows; a file
-//! without one is shown with an entry each for owner, group and everyone, as its mode has it. So both worlds are judged alike,
-//! and a mode set over NFS changes what Windows shows.
+//! **One list.** Files store the access list of NFSv4 ([`weir_vfs::acl`]), whose entries and masks
+//! are those of Windows. A file without a list is shown with one entry each for owner, group and
+//! everyone, made from its mode. So both protocols enforce the same access, and a mode set over NFS
+//! changes the list that Windows shows.
 //!
-//! **Who.** Users and groups are numbers: S-1-22-1-uid and S-1-22-2-gid, as Samba and Linux name them; S-1-5-88-1 and -2 are taken
-//! too, as clients with `idsfromsid` send them. Those of Active Directory domains have the identifiers that they have there
-//! ([`crate::auth::domains`]). The file's own owner and group are entries for owner and group, so that they show in
-//! the mode. All authenticated users are everyone. An entry for anyone else concerns nobody who could log on here, and is left
-//! out.
+//! **Identifiers.** Users and groups are numbers: S-1-22-1-uid and S-1-22-2-gid, as in Samba and
+//! Linux. S-1-5-88-1 and -2 are accepted too, as clients with `idsfromsid` send them. Users and
+//! groups of Active Directory domains keep their identifiers ([`crate::auth::domains`]). The file's
+//! own owner and group become entries for owner and group, so that they show in the mode. All
+//! authenticated users are everyone. An entry for any other identifier can apply to no user here,
+//! and is left out.
 
 use crate::auth::domains::Known;
 use crate::auth::sid::{Sid, sid};
@@ -19,16 +22,16 @@ use weir_vfs::DOMAIN_NUMBERS;
 use weir_vfs::acl::{Acl, Entry, MAX_ENTRIES, Principal, flags};
 use weir_vfs::volume::Attr;
 
-/// Which parts of a descriptor are asked for (§2.4.7).
+/// Bits of the parts of a descriptor (§2.4.7). This one is the owner.
 pub const OWNER: u32 = 1;
 /// The group.
 pub const GROUP: u32 = 2;
 /// The discretionary list.
 pub const DACL: u32 = 4;
-/// The list of what is audited, which nobody has.
+/// The system access control list, for auditing, which no file has.
 pub const SACL: u32 = 8;
 
-/// All that a client may say.
+/// All parts that a client may set or query.
 pub const ALL: u32 = OWNER | GROUP | DACL;
 
 /// Control bits (§2.4.6).
@@ -89,8 +92,8 @@ fn entries(attr: &Attr, list: Option<&Acl>, known: &Known) -> Vec<(bool, u8, Sid
     shown.collect()
 }
 
-/// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control list, if it has one; `known`: the
-/// domains.
+/// The parts of a file's descriptor that are asked for, self-relative. `list`: its access control
+/// list, if it has one; `known`: the domains.
 pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &Known) -> Vec<u8> {
     let (owner, group) = (known.user(attr.uid), known.group(attr.gid));
     let has_list = parts & DACL != 0;
@@ -127,7 +130,7 @@ pub fn descriptor(attr: &Attr, list: Option<&Acl>, parts: u32, known: &Known) ->
     out
 }
 
-/// What a client sets.
+/// The descriptor that a client sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     owner: Option<Sid>,
@@ -345,7 +348,7 @@ mod tests {
             (wanted.uid(&attr, &none()), wanted.gid(&attr, &none())),
             (Ok(Some(10)), Ok(Some(20)))
         );
-        // What is not asked for is neither shown nor taken.
+        // A part that was not asked for is neither encoded nor decoded.
         let owner = descriptor(&attr, None, OWNER, &none());
         let wanted = Wanted::decode(&owner, OWNER | DACL).unwrap();
         assert_eq!(
@@ -361,7 +364,7 @@ mod tests {
         assert_eq!(wanted.gid(&attr, &none()), Ok(None));
     }
 
-    /// Of a domain too: who owns the file, who is in the list, and who may be made its owner.
+    /// Identifiers of a domain serve as owner, in a list, and as a new owner.
     #[test]
     fn users_and_groups_of_a_domain_have_its_identifiers() {
         let domain = sid(5, &[21, 1, 2, 3]);

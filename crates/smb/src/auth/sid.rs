@@ -74,12 +74,12 @@ impl Sid {
         Whole::from_bytes(&bytes)
     }
 
-    /// How many numbers follow the authority.
+    /// Returns the number of subauthorities.
     pub fn count(&self) -> u32 {
         self.subs.len() as u32
     }
 
-    /// The last of them: what it is within its domain.
+    /// Returns the last subauthority: the relative identifier within its domain.
     pub fn last(&self) -> Option<u32> {
         self.subs.last().copied()
     }
@@ -105,7 +105,8 @@ impl Sid {
         Ok(Sid { authority, subs })
     }
 
-    /// Whom it concerns, of a file with this owner and group; `None`: nobody here.
+    /// Returns the principal that it stands for on a file with this owner and group; `None`: no one
+    /// here.
     pub(crate) fn principal(&self, attr: &Attr, known: &Known) -> Option<Principal> {
         if let Some(number) = known.number(self) {
             let either = DOMAIN_NUMBERS.contains(&number);
@@ -137,7 +138,7 @@ impl Sid {
         }
     }
 
-    /// Whether it stands for the owner or group of what is made in a directory.
+    /// Returns true if it stands for the owner or group of files that are created in a directory.
     pub(crate) fn is_creator(&self) -> bool {
         self.authority == 3
     }

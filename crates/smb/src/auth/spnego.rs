@@ -1,11 +1,12 @@
-//! SPNEGO (RFC 4178, MS-SPNG): the wrapping in which a client and a server agree on Kerberos or NTLM. Small on purpose: of DER only
-//! what its two tokens need. Clients that send NTLM without a wrapping get it without one (MS-SMB2 §3.3.5.5.3).
+//! SPNEGO (RFC 4178, MS-SPNG): the wrapping in which a client and a server agree on Kerberos or
+//! NTLM. It implements only the DER that its two tokens need. A client that sends NTLM without a
+//! wrapping gets it without one (MS-SMB2 §3.3.5.5.3).
 
 use crate::proto::wire::{Malformed, Put};
 
 /// 1.3.6.1.5.5.2, with tag and length.
 const SPNEGO: [u8; 8] = [0x06, 6, 0x2b, 6, 1, 5, 5, 2];
-/// What the server's first token has for a name (MS-SPNG §3.2.5.2).
+/// The server's name in its first token (MS-SPNG §3.2.5.2).
 const HINT: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
 const OID: u8 = 0x06;
@@ -13,26 +14,26 @@ const OCTETS: u8 = 0x04;
 const ENUMERATED: u8 = 0x0a;
 const SEQUENCE: u8 = 0x30;
 const APPLICATION: u8 = 0x60;
-/// Mechanisms that are looked through.
+/// Maximum number of mechanisms that are read.
 const MOST_MECHANISMS: usize = 32;
 
 const fn context(n: u8) -> u8 {
     0xa0 | n
 }
 
-/// What users are authenticated by.
+/// Authentication mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// Kerberos: 1.2.840.113554.1.2.2 (RFC 4121).
     Kerberos,
-    /// The same under the number by which Windows has it first: 1.2.840.48018.1.2.2 (MS-SPNG §1.9).
+    /// Kerberos under the identifier that Windows lists first: 1.2.840.48018.1.2.2 (MS-SPNG §1.9).
     WindowsKerberos,
     /// NTLMSSP: 1.3.6.1.4.1.311.2.2.10.
     Ntlm,
 }
 
 impl Mechanism {
-    /// In the order in which the server offers them.
+    /// All mechanisms, in the order in which the server offers them.
     const ALL: [Mechanism; 3] = [
         Mechanism::WindowsKerberos,
         Mechanism::Kerberos,
@@ -48,32 +49,33 @@ impl Mechanism {
         }
     }
 
-    /// Whether a server can speak it that has Kerberos, or has it not.
+    /// Returns true if a server, with Kerberos or without, can speak it.
     fn is_served(self, kerberos: bool) -> bool {
         kerberos || self == Mechanism::Ntlm
     }
 }
 
-/// How the negotiation stands (RFC 4178 §4.2.2).
+/// State of the negotiation (RFC 4178 §4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
     /// It has succeeded.
     Completed = 0,
-    /// It goes on.
+    /// More messages follow.
     Incomplete = 1,
-    /// It goes on, and the client is to prove what mechanisms it offered.
+    /// More messages follow, and the client has to prove which mechanisms it offered.
     RequestMic = 3,
 }
 
-/// What a client sent.
+/// A client's token.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Token<'a> {
-    /// The mechanisms that it offers, as they are encoded: what the integrity codes are over. Of its first token alone.
+    /// The mechanisms that it offers, as they are encoded, which the integrity codes are over. The
+    /// first token alone has them.
     pub mechanisms: Option<&'a [u8]>,
-    /// Those of them that are known here, in the client's order.
+    /// The known ones of them, in the client's order.
     offered: Vec<Mechanism>,
-    /// The one that it prefers, whose message it sends, if that is known here.
+    /// The mechanism that it prefers, whose message it sends, if that is known here.
     preferred: Option<Mechanism>,
     /// The mechanism's message.
     pub message: &'a [u8],
@@ -82,8 +84,8 @@ pub struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// The mechanism to use with a client that sent this first, of a server that has Kerberos or has it not; and whether the message is
-    /// that mechanism's.
+    /// Returns the mechanism to use with a client that sent this first token, and whether the
+    /// message is that mechanism's. `kerberos`: the server has Kerberos.
     pub fn chosen(&self, kerberos: bool) -> Option<(Mechanism, bool)> {
         let mut offered = self.offered.iter().copied();
         let chosen = offered.find(|mechanism| mechanism.is_served(kerberos))?;
@@ -251,7 +253,7 @@ pub(crate) fn init(mechanisms: &[Mechanism], message: &[u8], mic: Option<&[u8]>)
     first(&all, message, mic)
 }
 
-/// The same of one that prefers something that is not known here.
+/// First token of a client that prefers an unknown mechanism.
 #[cfg(test)]
 pub(crate) fn init_unknown(mechanisms: &[Mechanism], message: &[u8]) -> Vec<u8> {
     let known = mechanisms.iter().copied().map(Some);
@@ -293,7 +295,8 @@ mod tests {
         );
     }
 
-    /// The client's order counts, and its message is taken only if it is of the mechanism that is chosen.
+    /// The client's order counts, and its message is taken only if it is of the mechanism that is
+    /// chosen.
     #[test]
     fn the_first_mechanism_that_both_have_is_chosen() {
         use Mechanism::{Kerberos, Ntlm, WindowsKerberos};

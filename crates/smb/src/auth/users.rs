@@ -12,36 +12,38 @@ pub struct User {
     pub name: String,
     /// See [`crate::auth::ntlm::nt_hash`].
     pub nt_hash: Key,
-    /// On whose behalf the user's sessions act.
+    /// The identity that the user's sessions act as.
     pub identity: Identity,
 }
 
 /// The users who may log on.
 pub trait Users: Send + Sync {
-    /// The user of this name, in any case. Called on event loops: it must not block.
+    /// Returns the user of this name, in any case. Called on event loops, so it must not block.
     fn find(&self, name: &str) -> Option<Arc<User>>;
 
-    /// The user who acts as this number; of several the first by name. Likewise.
+    /// Returns the user who acts as this number; of several, the first by name. Must not block.
     fn with_uid(&self, uid: u32) -> Option<Arc<User>>;
 
-    /// All that [`Users::with_uid`] finds, in ascending order of their numbers. Likewise.
+    /// Returns all users that [`Users::with_uid`] finds, in ascending order of their numbers. Must
+    /// not block.
     fn all(&self) -> Arc<[Arc<User>]>;
 }
 
-/// This machine's users and groups, as its name service has them. What is not known yet is looked up meanwhile: the error is what to wait for.
+/// Names of this machine's users and groups, from its name service. A name that is not known yet is
+/// looked up in the background, and the error is the signal to wait for.
 pub trait Machine: Send + Sync {
-    /// The name of the group, or user, with this number.
+    /// Returns the name of the group, or user, with this number.
     ///
     /// # Errors
     /// It is not known yet.
     fn name(&self, group: bool, number: u32) -> Result<Option<String>, Arc<Signal<()>>>;
 
-    /// The number of the group, or user, of this name.
+    /// Returns the number of the group, or user, of this name.
     ///
     /// # Errors
-    /// Likewise.
+    /// It is not known yet.
     fn number(&self, group: bool, name: &str) -> Result<Option<u32>, Arc<Signal<()>>>;
 
-    /// Gives up what takes too long; about once a second.
+    /// Gives up look-ups that take too long. Called about once a second.
     fn tick(&self);
 }

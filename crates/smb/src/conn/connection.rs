@@ -1,4 +1,5 @@
-//! A connection: what was negotiated, which message numbers may be used, and the sessions on it (MS-SMB2 §3.3.1.7).
+//! A connection: its negotiated dialect, the message numbers that it may use, and its sessions
+//! (MS-SMB2 §3.3.1.7).
 
 use crate::auth::kerberos::Logon;
 use crate::auth::ntlm::Challenge;
@@ -21,7 +22,8 @@ use weir_vfs::signal::Signal;
 
 /// Sessions that a connection may have.
 pub const MAX_SESSIONS: usize = 256;
-/// Sessions that may be being set up on a connection: what a stranger can have kept is this many times what is kept of one.
+/// Sessions that may be being set up on a connection. It bounds the memory that a client without a
+/// user can take.
 pub const MAX_SETUPS: usize = 16;
 /// Longest list of mechanisms that is kept, in bytes.
 pub const MAX_MECHANISMS: usize = 1024;
@@ -55,14 +57,14 @@ pub struct Connection {
     pub peer: IpAddr,
     /// The server's address that it has reached, canonical.
     pub local: IpAddr,
-    /// What changes. Only the event loop of the connection takes it, so nobody waits.
+    /// The mutable state. Only the event loop of the connection takes the lock, so nobody waits.
     pub state: Mutex<State>,
 }
 
 /// See [`Connection::state`].
 #[derive(Default)]
 pub struct State {
-    /// What was negotiated.
+    /// The outcome of NEGOTIATE.
     pub negotiated: Option<Negotiated>,
     /// An SMB1 NEGOTIATE was answered, and one of SMB2 has to follow.
     pub began_as_smb1: bool,
@@ -83,7 +85,7 @@ pub struct State {
 pub struct Setup {
     /// The hash of the messages so far.
     pub preauth: Preauth,
-    /// What the client has to send next.
+    /// The message that the client has to send next.
     pub stage: Stage,
     /// The mechanisms that the client offered, encoded.
     pub mechanisms: Option<Vec<u8>>,
@@ -91,17 +93,18 @@ pub struct Setup {
     pub binds: Option<Arc<Session>>,
 }
 
-/// How far an authentication has come.
+/// Progress of an authentication.
 #[derive(Default)]
 pub enum Stage {
-    /// It begins.
+    /// The client has sent no token yet.
     #[default]
     Begins,
     /// The client has to respond to a challenge of NTLM.
     Challenged(Challenge),
-    /// It has to send a ticket of Kerberos, which it did not do by itself.
+    /// The client has to send a Kerberos ticket, which it did not do by itself.
     WantsTicket(Mechanism),
-    /// Its ticket was good. It has to prove that the mechanisms which it offered are those that have arrived.
+    /// Its ticket was good. It has to prove that the mechanisms that have arrived are those that it
+    /// offered.
     WantsProof(Box<Logon>),
 }
 
@@ -121,12 +124,12 @@ impl Connection {
         self.state.lock().sessions.get(&id).cloned()
     }
 
-    /// Whether a user has been authenticated on it.
+    /// Returns true if a user has been authenticated on it.
     pub fn has_users(&self) -> bool {
         !self.state.lock().sessions.is_empty()
     }
 
-    /// How messages may be compressed, if that was negotiated.
+    /// Returns the algorithms by which messages may be compressed; `None` if none was negotiated.
     pub fn compression(&self) -> Option<Algorithms> {
         let state = self.state.lock();
         let both = state.negotiated.as_ref()?.offer.compression;
@@ -148,7 +151,7 @@ pub struct Pending {
     pub(crate) message: u64,
     /// The session that it is of.
     pub(crate) session: u64,
-    /// What it comes to when that ends.
+    /// Status of the response when the wait ends.
     pub(crate) over: Status,
     pub(crate) cancelled: Arc<Signal<Status>>,
 }
@@ -193,7 +196,7 @@ impl Line for Connection {
     }
 }
 
-/// What a SESSION_SETUP is about.
+/// The subject of a SESSION_SETUP.
 pub(crate) struct Asked {
     /// The number of the session.
     pub id: u64,
@@ -201,6 +204,6 @@ pub(crate) struct Asked {
     pub previous: u64,
     /// The client's signing requirements, for this session.
     pub(crate) mode: u16,
-    /// The session that is there, whose user is to be authenticated anew.
+    /// The existing session whose user is to be authenticated anew.
     pub renews: Option<Arc<Channel>>,
 }

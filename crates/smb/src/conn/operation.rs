@@ -1,8 +1,8 @@
-//! Commands as they are counted: behind the operations of NFS, in the numbers that [`weir_vfs::stats`] leaves them.
+//! Numbers of commands in statistics, after those of NFS operations ([`weir_vfs::stats`]).
 
 use weir_vfs::stats::{REFUSED_CALL, SMB};
 
-/// By number (MS-SMB2 §2.2.1.2).
+/// Names of the commands, by number (MS-SMB2 §2.2.1.2).
 const COMMANDS: [&str; 19] = [
     "NEGOTIATE",
     "SESSION_SETUP",

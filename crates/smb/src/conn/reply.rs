@@ -1,8 +1,10 @@
-//! A response message on its way out: what was encoded of the chain, and the data of a READ by reference to the cache's pages.
+//! A response message on its way out: the encoded part of the chain, and the data of a READ by
+//! reference to the cache's pages.
 //!
-//! It is signed when it is made, each response of the chain over its own bytes with its padding; or it is encrypted as a whole. What is
-//! to be compressed is so behind the one and before the other. A response that waits for the log keeps what it takes to say later that
-//! it failed, signed or encrypted as well.
+//! Each response is signed when the message is complete, over its own bytes with its padding, or
+//! the message is encrypted as a whole. Compression comes after signing and before encryption. A
+//! response that waits for the log keeps its keys and headers, so that a failure can be reported,
+//! signed or encrypted as well.
 
 use crate::open::channel::Channel;
 use crate::proto::compression::{self, Algorithms};
@@ -21,15 +23,15 @@ const MARK: usize = 4;
 
 /// One response of a chain.
 pub(crate) struct Part {
-    /// Where it begins.
+    /// Offset of its header in the message.
     pub at: usize,
     /// Its request's header.
     pub header: Header,
     /// Credits that it grants.
     pub credits: u16,
-    /// What signs it.
+    /// Signs it.
     pub signer: Option<Arc<Signer>>,
-    /// It says that something is durable, which the log has to make true.
+    /// True if it promises that a change is durable, which the log has to make true.
     pub promises: bool,
     /// Its async id, after an interim response.
     pub async_id: Option<u64>,
@@ -41,7 +43,7 @@ pub struct Reply {
     payload: Option<Box<ReadOut>>,
     /// The responses, if some of them promise something.
     parts: Vec<Part>,
-    /// What is sent instead.
+    /// The compressed or encrypted message, which is sent instead.
     packed: Option<Packed>,
     done: Counted,
 }
@@ -49,11 +51,12 @@ pub struct Reply {
 /// A message that is compressed, encrypted, or both, with its mark.
 struct Packed {
     bytes: Vec<u8>,
-    /// Whom it is encrypted for.
+    /// The channel that it is encrypted for.
     to: Option<Arc<Channel>>,
 }
 
-/// What the requests of a chain count as. A chain of one, as most are, takes no memory for it.
+/// Operations that the requests of a chain count as. A chain of one, the usual case, takes no
+/// memory for them.
 #[derive(Default)]
 pub(crate) struct Counted {
     first: Option<Done>,
@@ -100,8 +103,8 @@ pub(crate) fn put_error_with(out: &mut Vec<u8>, contexts: u8, data: &[u8]) {
 }
 
 impl Reply {
-    /// Closes a chain: `head` has room for the mark, then the parts; `payload` follows the last. With a channel it is
-    /// encrypted for that.
+    /// Closes a chain: `head` has room for the mark, then the parts; `payload` follows the last.
+    /// With a channel it is encrypted for that.
     pub(crate) fn new(
         head: Vec<u8>,
         payload: Option<Box<ReadOut>>,
@@ -111,7 +114,8 @@ impl Reply {
         Reply::compressed(head, payload, parts, to, None)
     }
 
-    /// The same, compressed so if that makes it shorter.
+    /// Closes a chain as [`Reply::new`] does, and compresses the message with `with` if that makes
+    /// it shorter.
     pub(crate) fn compressed(
         head: Vec<u8>,
         payload: Option<Box<ReadOut>>,
@@ -171,7 +175,7 @@ impl Reply {
         self.done = done;
     }
 
-    /// What the requests count as: operations on volumes.
+    /// Returns the operations on volumes that the requests count as.
     pub fn done(&self) -> impl Iterator<Item = Done> + use<'_> {
         self.done
             .first
@@ -186,7 +190,8 @@ impl Reply {
         Reply::new(head, None, Vec::new(), None)
     }
 
-    /// The message without its mark, as far as it is encoded: all of it but the data of a READ. Of none that is packed.
+    /// The message without its mark, as far as it is encoded: all of it but the data of a READ. Of
+    /// none that is packed.
     pub(crate) fn message(&self) -> &[u8] {
         &self.head[MARK..]
     }
@@ -236,7 +241,7 @@ impl Reply {
         }
     }
 
-    /// The same requests with what the log was to make true answered as failed.
+    /// Returns the reply with a failure in place of each response that the log was to make durable.
     #[must_use]
     pub fn into_failure(self) -> Reply {
         let mut head = start();
@@ -292,7 +297,8 @@ fn put_mark(head: &mut [u8], len: usize) {
     head[..MARK].copy_from_slice(&(len as u32).to_be_bytes());
 }
 
-/// Fills in the mark, where each part's next one begins, and the signatures, if there are to be any.
+/// Fills in the mark, where each part's next one begins, and the signatures, if there are to be
+/// any.
 fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool) {
     let len = head.len() + payload.map_or(0, |p| p.len) - MARK;
     put_mark(head, len);
@@ -303,8 +309,9 @@ fn close(head: &mut [u8], payload: Option<&ReadOut>, parts: &[Part], signs: bool
         let distance = next.map_or(0, |next| next - part.at);
         message[20..24].copy_from_slice(&(distance as u32).to_le_bytes());
         let Some(signer) = part.signer.as_ref().filter(|_| signs) else {
-            // Where the one who would sign went with the session, the flag stays as the request has it: Samba's client takes
-            // no response without it, and looks for no signature under STATUS_USER_SESSION_DELETED.
+            // Where the one who would sign went with the session, the flag stays as the request has
+            // it: Samba's client takes no response without it, and looks for no signature under
+            // STATUS_USER_SESSION_DELETED.
             if !signs {
                 message[16] &= !(flag::SIGNED as u8);
             }

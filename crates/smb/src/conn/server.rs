@@ -24,7 +24,7 @@ use weir_vfs::claims::{Notice, Sink};
 use weir_vfs::grace::Records;
 use weir_vfs::volume::DoneCall;
 
-/// What the service is made of.
+/// Parts and settings that the service is made of.
 pub struct Config {
     /// Exports, claims and limits.
     pub vfs: Arc<Vfs>,
@@ -32,19 +32,19 @@ pub struct Config {
     pub clock: Arc<dyn Clock>,
     /// Challenges, session numbers and salts.
     pub rng: Arc<dyn Rng>,
-    /// Who may log on.
+    /// The users that may log on.
     pub users: Arc<dyn Users>,
-    /// What clients know this server as: its host name.
+    /// The host name that clients know this server by.
     pub name: String,
-    /// What is required of every session's messages; of a share's, the share may say more.
+    /// Protection that every session's messages need. A share may demand more.
     pub protection: Protection,
-    /// Where opens are recorded that outlive the server.
+    /// Records of the opens that outlive the server.
     pub records: Arc<Records>,
-    /// What was carried out before the start ([`weir_vfs::volume::Engine::done_calls`]).
+    /// Calls that were carried out before the start ([`weir_vfs::volume::Engine::done_calls`]).
     pub done_calls: Vec<DoneCall>,
 }
 
-/// What administrators see of a session.
+/// A session as administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Its number.
@@ -53,26 +53,27 @@ pub struct SessionInfo {
     pub user: String,
     /// The client's address.
     pub client: IpAddr,
-    /// What its connection speaks.
+    /// The dialect of its connection.
     pub dialect: Dialect,
-    /// What is not signed, nor encrypted, is refused.
+    /// True if messages that are neither signed nor encrypted are refused.
     pub signed: bool,
-    /// How much it has open.
+    /// Number of its opens.
     pub opens: usize,
     /// The shares of its tree connects, in order.
     pub shares: Vec<String>,
 }
 
-/// How a session ends.
+/// Cause of a session's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Its user is not who they were.
+    /// Reauthentication of its user failed. No open is kept.
     Over,
-    /// Its connections are lost, its client has begun another, or has logged off: what is durable stays (§3.3.5.6, §3.3.7.1).
+    /// Its connections are lost, its client has set up another session in its place, or has logged
+    /// off: durable opens are kept (§3.3.5.6, §3.3.7.1).
     Lost,
 }
 
-/// Where the news of the table of claims go.
+/// Receives the notices of the table of claims.
 pub(crate) struct News {
     pub deletions: Deletions,
     pub(crate) leases: Arc<Leases>,
@@ -103,15 +104,16 @@ pub struct Service {
     /// All sessions, to find one that another replaces or that a connection is to be bound to.
     pub(crate) sessions: Mutex<HashMap<u64, Weak<Session>>>,
     pub(crate) next_open: AtomicU64,
-    /// What CREATEs made before the start.
+    /// Files that CREATEs made before the start.
     pub(crate) made: Made,
     /// See [`crate::open::moves`].
     pub(crate) moves: RwLock<Moves>,
-    /// Persistent opens whose time is over, and when that is durable.
+    /// Persistent opens whose time is over, each with the LSN that has to become durable before it
+    /// ends.
     pub(crate) ending: Mutex<Vec<(Lsn, Arc<Open>)>>,
-    /// Who accepts tickets of Kerberos; `None`: it is not offered.
+    /// Accepts Kerberos tickets; `None`: Kerberos is not offered.
     pub(crate) tickets: RwLock<Option<Arc<dyn Tickets>>>,
-    /// Which numbers users and groups of domains have.
+    /// Numbers of the users and groups of domains.
     pub(crate) domains: RwLock<Arc<Domains>>,
     /// See [`Machine`]; `None`: users and groups of this machine are shown as numbers.
     pub(crate) machine: RwLock<Option<Arc<dyn Machine>>>,
@@ -170,22 +172,24 @@ impl Service {
         *self.domains.write() = domains;
     }
 
-    /// Which numbers users and groups of domains have.
+    /// Returns the numbers of users and groups of domains.
     pub(crate) fn domains(&self) -> Arc<Domains> {
         Arc::clone(&self.domains.read())
     }
 
-    /// Offers Kerberos to clients that negotiate from now on; `acceptor` takes their tickets. `None`: it is not offered any more.
+    /// Offers Kerberos to clients that negotiate from now on; `acceptor` takes their tickets.
+    /// `None`: it is not offered any more.
     pub fn accept_tickets(&self, acceptor: Option<Arc<dyn Tickets>>) {
         *self.tickets.write() = acceptor;
     }
 
-    /// Who accepts tickets of Kerberos.
+    /// Returns the acceptor of Kerberos tickets, if Kerberos is offered.
     pub(crate) fn tickets(&self) -> Option<Arc<dyn Tickets>> {
         self.tickets.read().clone()
     }
 
-    /// Messages that clients did not ask for, as breaks of what they cache, are sent with this. Before, nothing is granted.
+    /// Sets the sender of messages that clients did not ask for, such as lease breaks. Nothing is
+    /// granted before.
     pub fn send_with(&self, mail: Mail) {
         self.leases.send_with(mail);
     }
@@ -236,7 +240,8 @@ impl Service {
         }
     }
 
-    /// Whether a session has something open below a directory, or will have when its client comes back.
+    /// Returns true if a session has a file open below a directory, or will have when its client
+    /// comes back.
     pub(crate) fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
         if self.leases.durables.has_persistent_below(volume, path) {
             return true;
@@ -293,7 +298,7 @@ impl Service {
         self.next_open.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What NEGOTIATE says of the server.
+    /// Returns the server's part of a response to NEGOTIATE, with a new salt.
     pub(crate) fn server(&self) -> Server {
         let mut salt = [0; 32];
         self.rng.fill(&mut salt);

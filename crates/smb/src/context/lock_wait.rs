@@ -50,12 +50,12 @@ impl Waiting {
         (verdict, Some(waiting))
     }
 
-    /// What it waits for.
+    /// Returns the signal that ends the wait.
     pub fn over(&self) -> Arc<Signal<bool>> {
         Arc::clone(&self.came)
     }
 
-    /// Whether its open is over.
+    /// Returns true if its open has ended.
     pub fn is_over(&self) -> bool {
         self.came.get() == Some(false)
     }

@@ -1,5 +1,5 @@
-//! The context that commands run in: the chain that they are of, the request, and what belongs to
-//! it. Commands know this module and none above it; the runner is [`crate::chain`].
+//! The context that commands run in: their chain, the request and its session. Commands know this
+//! module and none above it; the runner is [`crate::chain`].
 
 use crate::conn::connection::Connection;
 use crate::conn::operation;
@@ -58,10 +58,10 @@ impl From<Malformed> for Stop<Failure> {
     }
 }
 
-/// What a command comes to: its status, with its body written if that is no error.
+/// Outcome of a command: its status. The body is written if the status is no error.
 pub(crate) type CommandResult = Result<Status, Stop<Failure>>;
 
-/// Which hash a response belongs to.
+/// The preauthentication hash that a response is added to.
 pub(crate) enum Hash {
     Connection,
     Setup(u64),
@@ -72,21 +72,22 @@ pub(crate) struct Chain {
     pub(crate) now: Time,
     pub(crate) flow: u64,
     pub(crate) arrived: Option<u64>,
-    /// Where the request that is run begins in the record.
+    /// Offset in the record of the current request.
     pub(crate) at: usize,
-    /// What it has come to, once it has begun: its header with the ids that it takes from others, and its tree connect.
+    /// State of the current request once it has begun: its header, with the ids taken from earlier
+    /// requests, and its tree connect.
     pub(crate) begun: Option<Begun>,
     pub out: Vec<u8>,
     pub(crate) parts: Vec<Part>,
     /// The last response's data.
     pub payload: Option<Box<ReadOut>>,
-    /// How those data are to be compressed, if at all.
+    /// Algorithms for compressing the payload; `None`: it is sent as it is.
     pub compresses: Option<Algorithms>,
     pub(crate) lsn: Option<Lsn>,
     /// The request's part of the log that its response waits for.
     pub(crate) depends: Option<Lsn>,
     pub(crate) session: Option<Arc<Channel>>,
-    /// The message was encrypted, for this channel.
+    /// The channel of a message that was encrypted.
     pub sealed: Option<Arc<Channel>>,
     pub(crate) tree: Option<Arc<Tree>>,
     /// The file of the requests before.
@@ -96,19 +97,20 @@ pub(crate) struct Chain {
     pub cx: OpContext,
     /// Bytes that the operations of the request before that one have moved.
     pub(crate) moved: usize,
-    /// What the requests so far count as.
+    /// Operations that the requests so far count as.
     pub(crate) done: Counted,
-    /// What has been done of the command that is run.
+    /// Progress of the current command.
     pub step: Step,
-    /// Renames of directories before the CREATE that is run walked its path ([`crate::open::moves`]).
+    /// Renames of directories before the CREATE that is run walked its path
+    /// ([`crate::open::moves`]).
     pub walked: u64,
-    /// What it waited for failed: its status.
+    /// Status with which the awaited event failed.
     pub failed: Option<Status>,
-    /// What the response to a CREATE says of its lease.
+    /// The lease context of the response to a CREATE.
     pub lease: Option<Vec<u8>>,
     /// The CREATE with a CreateGuid that is run.
     pub creating: Option<crate::context::step::Creating>,
-    /// What signs the response to a SESSION_SETUP.
+    /// Signs the response to a SESSION_SETUP.
     pub signs: Option<Arc<Signer>>,
     /// The tree connect that the response names.
     pub connected: Option<u32>,
@@ -123,12 +125,12 @@ pub(crate) struct Chain {
 
 pub(crate) struct Begun {
     pub header: Header,
-    /// Why it is not run.
+    /// The status with which it is refused instead of being run.
     pub(crate) refused: Option<Status>,
     pub credits: u16,
     /// Credits that it asks for and a client without a session is not granted.
     pub(crate) withheld: u16,
-    /// What signs the response.
+    /// Signs the response.
     pub signer: Option<Arc<Signer>>,
 }
 
@@ -168,15 +170,17 @@ impl Chain {
         }
     }
 
-    /// The operation that was run is over, and another of the same request follows, charged for itself.
+    /// The operation that was run is over, and another of the same request follows, charged for
+    /// itself.
     pub fn renew(&mut self, vfs: &weir_vfs::Vfs) {
         self.cx.settle(&vfs.throttle);
         self.moved += self.cx.moved();
         self.cx.renew();
     }
 
-    /// Counts the request that was run, if it was on a volume. Not if an interim response was sent before: how long such a one takes
-    /// is what another client does, and its histogram would say nothing of the server.
+    /// Counts the request that was run, if it was on a volume. Not if an interim response was sent
+    /// before: how long such a one takes is what another client does, and its histogram would say
+    /// nothing of the server.
     pub(crate) fn count(&mut self, command: u16, waited: bool) {
         let bytes = std::mem::take(&mut self.moved) + self.cx.moved();
         let target = self.tree.as_ref().map(|tree| tree.target);

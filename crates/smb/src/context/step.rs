@@ -1,4 +1,4 @@
-//! What commands have done that is not to be done again when they go on after a wait.
+//! Progress of commands, so that one that is resumed after a wait repeats nothing.
 
 use crate::auth::kerberos::Accepted;
 use crate::auth::spnego::Mechanism;
@@ -13,17 +13,17 @@ use weir_vfs::claims::Range;
 use weir_vfs::volume::{Attr, ReadOut};
 use weir_vfs::{FileRef, Vfs};
 
-/// What a command has done that is not to be done again when it goes on.
+/// Progress of a command that must not be repeated when it resumes.
 #[derive(Default)]
 pub(crate) enum Step {
-    /// Nothing.
+    /// No step is done.
     #[default]
     Nothing,
     /// CREATE has made the file.
     Made(Box<Found>),
-    /// CREATE has opened it, and it is to be cut.
+    /// CREATE has opened the file, and has to truncate it.
     Opened(Arc<Open>),
-    /// CREATE has an open that is as it is to be.
+    /// CREATE has an open in its final state.
     Claimed(Claimed),
     /// WRITE has written so many bytes.
     Written(usize),
@@ -34,9 +34,10 @@ pub(crate) enum Step {
     ),
     /// CLOSE has removed the record of a persistent open, with the attributes for the response.
     Erased(Arc<Open>, Option<weir_vfs::volume::Attr>),
-    /// TREE_DISCONNECT removes records of persistent opens: the last one's LSN so far; `None`: it has waited for that.
+    /// TREE_DISCONNECT removes records of persistent opens: the last one's LSN so far; `None`: it
+    /// has waited for that.
     Disconnects(Option<Option<Lsn>>),
-    /// LOCK has done all of it, and is to be recorded; what it frees.
+    /// LOCK is carried out and has to be recorded. Holds the ranges that it unlocks.
     Locked(Freed),
     /// LOCK is recorded.
     Recorded(Freed),
@@ -46,17 +47,17 @@ pub(crate) enum Step {
     Watches(Box<crate::open::notify::Asked>),
     /// CREATE has waited for the open that it takes over.
     Awaited,
-    /// The last cursor of a longer search.
+    /// A rename is done.
     Done,
-    /// A copy within the server has come so far.
+    /// A copy within the server is in progress.
     Copying(Box<Copying>),
-    /// SESSION_SETUP waits for what becomes of a ticket.
+    /// SESSION_SETUP waits for a ticket to be accepted.
     Authenticates(Box<TicketWait>),
-    /// A search for what is allocated has.
+    /// A search for allocated ranges is in progress.
     Ranges(Box<Ranges>),
 }
 
-/// What a CREATE has found or made.
+/// The file that a CREATE has found or made.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub file: FileRef,
@@ -65,7 +66,7 @@ pub(crate) struct Found {
     /// True if the caller may remove the name; `None` if it has none that could be removed.
     pub removable: Option<bool>,
     pub made: bool,
-    /// What it is a stream of.
+    /// The file or directory that it is a stream of.
     pub base: Option<Base>,
 }
 
@@ -85,7 +86,7 @@ impl Claimed {
     }
 }
 
-/// What a LOCK has unlocked, which is freed when this is dropped.
+/// Ranges that a LOCK has unlocked. They are freed when this is dropped.
 pub(crate) struct Freed {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) open: Arc<Open>,
@@ -109,28 +110,28 @@ impl Drop for Freed {
     }
 }
 
-/// How far a copy has come.
+/// Progress of a server-side copy.
 #[derive(Default)]
 pub(crate) struct Copying {
     /// Chunks that are done.
     pub(crate) chunks: usize,
-    /// Bytes of the next one that are.
+    /// Bytes of the next chunk that are done.
     pub(crate) within: u32,
-    /// Bytes in all.
+    /// Bytes done in all.
     pub(crate) total: u32,
-    /// The blocks of the next one cannot be shared.
+    /// True if the blocks of the next chunk cannot be shared.
     pub(crate) piecewise: bool,
-    /// All of the next one: it may be written over its source.
+    /// All data of the next chunk, since it may be written over its source.
     pub(crate) read: Option<ReadOut>,
 }
 
-/// What a search for ranges has found.
+/// Progress of a search for allocated ranges.
 #[derive(Clone, Default)]
 pub(crate) struct Ranges {
     pub(crate) found: Vec<(u64, u64)>,
-    /// Where it goes on.
+    /// Offset at which the search continues.
     pub(crate) from: u64,
-    /// Where the range begins whose end is searched for.
+    /// Start of the range whose end is searched for.
     pub(crate) begun: Option<u64>,
 }
 
@@ -149,12 +150,12 @@ impl Drop for Creating {
     }
 }
 
-/// A SESSION_SETUP that waits for what becomes of a ticket.
+/// A SESSION_SETUP that waits for a ticket to be accepted.
 pub(crate) struct TicketWait {
     pub(crate) mechanism: Mechanism,
-    /// The client has to prove which mechanisms it offered.
+    /// True if the client has to prove which mechanisms it offered.
     pub(crate) proves: bool,
-    /// What is being set up.
+    /// The request and the session that is being set up.
     pub(crate) about: Option<(Asked, Setup)>,
     /// The client's integrity code over its mechanisms.
     pub(crate) code: Option<Vec<u8>>,
@@ -162,7 +163,7 @@ pub(crate) struct TicketWait {
 }
 
 impl TicketWait {
-    /// For a client that has chosen `mechanism` itself.
+    /// Returns a wait for a client that has chosen `mechanism` itself.
     pub fn believed(mechanism: Mechanism) -> TicketWait {
         TicketWait {
             mechanism,
@@ -173,7 +174,7 @@ impl TicketWait {
         }
     }
 
-    /// For one that was asked for it.
+    /// Returns a wait for a client that was asked to use `mechanism`.
     pub fn proves(mechanism: Mechanism) -> TicketWait {
         TicketWait {
             proves: true,

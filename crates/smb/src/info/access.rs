@@ -1,5 +1,5 @@
-//! What a caller may do with a file, as SMB has it in bits of [`mask`], and what an open with such access uses and denies in the table
-//! of claims.
+//! Access of a caller to a file, in bits of [`mask`], and the modes that an open with such access
+//! uses and denies in the table of claims.
 
 use crate::context::run::Operand;
 use crate::context::step::Found;
@@ -8,7 +8,7 @@ use weir_vfs::claims::Modes;
 use weir_vfs::volume::{FileKind, Guard};
 use weir_vfs::{FileRef, OpContext};
 
-/// What the caller may do with a file, by its mode or its list.
+/// Returns the access that the caller could be granted to a file, by its mode or its list.
 pub(crate) fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
     let attr = &found.attr;
     let may = operand.permitted(attr);
@@ -44,7 +44,7 @@ pub(crate) fn allowed(operand: &Operand<'_>, found: &Found) -> u32 {
     }
 }
 
-/// What an open with this access uses.
+/// Returns the modes that an open with this access uses.
 pub(crate) fn modes(granted: u32) -> Modes {
     let mut modes = Modes::NONE;
     if granted & (mask::READ_DATA | mask::EXECUTE) != 0 {
@@ -59,7 +59,7 @@ pub(crate) fn modes(granted: u32) -> Modes {
     modes
 }
 
-/// What an open with this ShareAccess denies to others.
+/// Returns the modes that an open with this ShareAccess denies to others.
 pub(crate) fn denied(share: u32) -> Modes {
     let mut deny = Modes::NONE;
     for (bit, mode) in [(1, Modes::READ), (2, Modes::WRITE), (4, Modes::DELETE)] {
@@ -70,7 +70,8 @@ pub(crate) fn denied(share: u32) -> Modes {
     deny
 }
 
-/// The entry of a directory with a name, in any case if not `exact`; with the name as it is stored.
+/// Returns the entry of a directory with a name, in any case if not `exact`, and the name as it is
+/// stored.
 pub(crate) fn listed(
     dir: &Operand<'_>,
     cx: &mut OpContext,

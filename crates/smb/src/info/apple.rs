@@ -1,15 +1,19 @@
-//! What macOS asks for beyond MS-SMB2: the create context AAPL, and listings that say more (Apple's public source of its client,
-//! `smb_2.h`; Samba's `vfs_fruit` answers the same).
+//! Extensions of MS-SMB2 for macOS: the create context AAPL, and listings with more attributes
+//! (Apple's public source of its client, `smb_2.h`; Samba's `vfs_fruit` answers the same).
 //!
-//! **The query.** With its first CREATE on a share a client asks what the server can do. The answer says: listings with attributes; a server of
-//! Unix, so that modes mean something; FLUSH makes durable (what `F_FULLFSYNC` needs, which Time Machine asks for). What it does not say is
-//! not served: names found in one case alone, files found by their number (RESOLVE_ID), copies of whole files with all their streams in one
-//! request (OSX_COPYFILE), modes set by an entry of a list (NFS_ACE). Another command of the context is left without an answer.
+//! **The query.** With its first CREATE on a share a client asks for the server's capabilities. The
+//! answer offers listings with attributes, modes as on Unix, and a FLUSH that makes durable, which
+//! `F_FULLFSYNC` and so Time Machine need. It does not offer names that differ only in case, files
+//! found by their number (RESOLVE_ID), copies of whole files with their streams in one request
+//! (OSX_COPYFILE), or modes set by an entry of a list (NFS_ACE). Other commands of the context get
+//! no answer.
 //!
-//! **Listings.** From then on, in that session, an entry of FileIdBothDirectoryInformation has, in place of the length of EAs and the short name
-//! that nothing here has: what the user may do, the size of the stream `AFP_Resource`, and of `AFP_AfpInfo` the Finder's type, creator and flags. A
-//! file whose inode has no streams costs nothing more than its attributes; a stream is read only if the user may read the file. In the second form, for
-//! clients that know it, an entry also says that there are no streams to ask for.
+//! **Listings.** From then on, entries of FileIdBothDirectoryInformation in that session have other
+//! data in place of the length of EAs and the short name: the access of the user, the size of the
+//! stream `AFP_Resource`, and the Finder's type, creator and flags from `AFP_AfpInfo`. A file
+//! without streams costs no more than its attributes. A stream is read only if the user may read
+//! the file. In the second form, for clients that know it, an entry also says that the file has no
+//! streams.
 
 use crate::context::run::{Failure, Operand, Run};
 use crate::context::step::Found;
@@ -27,38 +31,39 @@ pub(crate) const TAG: &[u8; 4] = b"AAPL";
 /// The command that asks what the server can do.
 const SERVER_QUERY: u32 = 1;
 
-/// What is asked for, and answered.
+/// Bits of the parts of a query and of its answer.
 const SERVER_CAPS: u64 = 1;
 const VOLUME_CAPS: u64 = 2;
 const MODEL: u64 = 4;
 
-/// What a server can do.
+/// Capabilities of a server.
 const READ_DIR_ATTR: u64 = 0x1;
 const UNIX_BASED: u64 = 0x4;
 const READ_DIR_ATTR_2: u64 = 0x10;
 
-/// What a volume can do: FLUSH makes durable.
+/// Capability of a volume: FLUSH makes durable.
 const FULL_SYNC: u64 = 4;
 
 /// The streams that macOS keeps what belongs to a file in.
 const INFO: &[u8] = b"AFP_AfpInfo";
 const RESOURCE: &[u8] = b"AFP_Resource";
-/// Where the Finder's information begins in the first, and ends.
+/// Range of the Finder's information in `AFP_AfpInfo`.
 const FINDER: std::ops::Range<usize> = 16..48;
 /// 2000-01-01, from which dates are counted, in seconds of Unix.
 const DATES_FROM: i64 = 946_684_800;
 
-/// Entries of a listing that are looked at for one response: a look that has to wait for a disk begins with the first one again.
+/// Entries of a listing that are read for one response. If a read has to wait for a disk, the
+/// response starts again with the first entry.
 const ENTRIES: usize = 256;
 
-/// How listings of a session are.
+/// Form of a session's listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As everybody's.
+    /// As for other clients.
     Plain = 0,
-    /// With access, modes and what the Finder shows, in place of what nothing here has.
+    /// With access, modes and Finder information.
     First = 1,
-    /// Likewise, and says which files have no streams.
+    /// As `First`, and marks files that have no streams.
     Second = 2,
 }
 
@@ -73,7 +78,7 @@ impl Form {
     }
 }
 
-/// What a client asks for (SERVER_QUERY), and what it can do itself.
+/// Parts that a client asks for (SERVER_QUERY), and its own capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     asked: u64,
@@ -81,7 +86,7 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// From the data of the context; `None`: it is another command.
+    /// Decodes the data of the context; `None` for another command.
     pub fn decode(data: &[u8]) -> Result<Option<Query>, Malformed> {
         let mut r = Reader::new(data);
         let command = r.u32()?;
@@ -93,7 +98,7 @@ impl Query {
         Ok(Some(Query { asked, client }))
     }
 
-    /// How listings are from now on, if that was asked for.
+    /// Returns the form of listings from now on, if capabilities were asked for.
     pub fn form(self) -> Option<Form> {
         let form = match self.client {
             caps if caps & READ_DIR_ATTR_2 != 0 => Form::Second,
@@ -133,10 +138,10 @@ impl Query {
     }
 }
 
-/// What an entry has from the place of EaSize to that of FileId: the access, the flags or the length of what is in the place of the short name,
-/// that, and the mode.
+/// The bytes of an entry from EaSize up to FileId: the access, the flags or the length of the data
+/// in place of the short name, those data, and the mode.
 pub(crate) type Extra = [u8; 32];
-/// Where that is in an entry.
+/// Offset of [`Extra`] in an entry.
 pub(crate) const EXTRA_AT: usize = 64;
 
 fn extra(form: Form, access: u32, streams: &Streams, attr: &Attr) -> Extra {
@@ -166,7 +171,8 @@ fn extra(form: Form, access: u32, streams: &Streams, attr: &Attr) -> Extra {
     out.put(of_file);
     out.put(&finder[8..10]);
     out.put(&finder[24..26]);
-    // When it was added: for want of anything better, when it was made. Big-endian, as all of the Finder's.
+    // When it was added: for want of anything better, when it was made. Big-endian, as all of the
+    // Finder's.
     let added = attr.btime.secs.saturating_sub(DATES_FROM);
     let added = added.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     out.put(&added.to_be_bytes());
@@ -176,7 +182,7 @@ fn extra(form: Form, access: u32, streams: &Streams, attr: &Attr) -> Extra {
     all
 }
 
-/// What the streams of a file say.
+/// Information from the streams of a file.
 #[derive(Default)]
 struct Streams {
     any: bool,
@@ -194,8 +200,9 @@ struct Next {
 }
 
 impl Run<'_> {
-    /// Puts the entries of a directory behind `listing` that match `wanted` into `out`, as many as `most` bytes and one response have
-    /// room for; just one if `single`. Whether there are any, and whether there was one more that had no room.
+    /// Appends the entries of a directory behind `listing` that match `wanted` to `out`: one if
+    /// `single`, otherwise as many as `most` bytes and one response have room for. Returns whether
+    /// there are any, and whether one more had no room.
     pub(crate) fn list_with_attributes(
         &mut self,
         session: &Session,
@@ -222,7 +229,7 @@ impl Run<'_> {
             } in next
             {
                 let before = std::mem::replace(&mut listing.cookie, cookie);
-                // What is gone, or cannot be read.
+                // The entry is gone, or cannot be read.
                 let (Some(at), Some(attr)) = (at, attr) else {
                     continue;
                 };
@@ -322,7 +329,8 @@ impl Run<'_> {
         Ok((all, out.eof))
     }
 
-    /// What the streams of an entry say, as far as the caller may read it.
+    /// Returns the information from an entry's streams. Contents are left out if the caller may not
+    /// read the file.
     fn streams_of(
         &mut self,
         session: &Session,
@@ -389,7 +397,7 @@ mod tests {
         assert_eq!(answer(1, 0x3f), [1, 1, 0x14]);
         assert_eq!(answer(1, 0x0f), [1, 1, 0x05]);
         assert_eq!(answer(1, 0), [1, 1, 0x04]);
-        // What nobody knows of is not in the answer.
+        // Unknown parts of a query are not in the answer.
         assert_eq!(answer(0xffff_fff2, 0x3f), [1, 2, 4]);
         let weir = u64::from_le_bytes(*b"W\0e\0i\0r\0");
         assert_eq!(answer(7, 0x3f), [1, 7, 0x14, 4, 8 << 32, weir]);

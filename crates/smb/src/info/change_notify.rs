@@ -110,7 +110,8 @@ impl Run<'_> {
             return;
         };
         if claimed {
-            // Listings that clients cache show sizes, times and attributes. The change is made: whatever this says.
+            // Listings that clients cache show sizes, times and attributes. The change is made:
+            // whatever this says.
             let listing = FileId {
                 ino: dir,
                 ..file.id

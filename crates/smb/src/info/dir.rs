@@ -1,4 +1,5 @@
-//! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies, whose place is kept in the open.
+//! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies. The open keeps its
+//! position.
 
 use crate::auth::domains::Known;
 use crate::context::run::{CommandResult as Answer, Operand, Run};
@@ -36,7 +37,7 @@ pub(crate) struct Entries<'o> {
 }
 
 impl<'o> Entries<'o> {
-    /// None yet, behind what is in `out`; `most` bytes at most.
+    /// Begins a list of entries of `most` bytes at most behind the contents of `out`.
     pub fn new(out: &'o mut Vec<u8>, most: usize, class: Entry, known: Arc<Known>) -> Entries<'o> {
         Entries {
             start: out.len(),
@@ -48,12 +49,13 @@ impl<'o> Entries<'o> {
         }
     }
 
-    /// Whether there are any.
+    /// Returns true if an entry was added.
     pub fn any(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Adds an entry if there is room, with what macOS sees of it; whether there was.
+    /// Adds an entry, with its attributes for macOS in `extra`. Returns false if there is no room
+    /// for it.
     pub fn add(&mut self, name: &str, attr: &Attr, extra: Option<&Extra>) -> bool {
         let before = self.out.len();
         self.out.align(self.start, 8);
@@ -81,8 +83,8 @@ fn put_head(out: &mut Vec<u8>) {
     out.put_u32(0);
 }
 
-/// The cookies of those of the next entries that the caller may read, for access-based enumeration. What comes between this and
-/// the listing itself is not among them, and not listed.
+/// Returns the cookies of the next entries that the caller may read, for access-based enumeration.
+/// An entry that is added between this and the listing itself is not listed.
 fn readable(
     dir: &Operand<'_>,
     cx: &mut OpContext,
@@ -110,7 +112,7 @@ fn readable(
 }
 
 impl Run<'_> {
-    /// Whether listings of a volume's share leave out what the user may not read.
+    /// Returns true if listings of a volume's share leave out files that the user may not read.
     pub(crate) fn is_access_based(&self, file: FileId) -> bool {
         shares::of(self.table, file.volume).is_some_and(|share| share.access_based)
     }
@@ -254,7 +256,8 @@ impl Run<'_> {
         self.listed(file, listing, body, (any, full))
     }
 
-    /// The end of a response of which the entries are written, if there are any: they are all, or one had no room. `body`: where it begins.
+    /// The end of a response of which the entries are written, if there are any: they are all, or
+    /// one had no room. `body`: where it begins.
     fn listed(
         &mut self,
         file: &File,

@@ -1,5 +1,5 @@
-//! Extended attributes (MS-FSCC §2.4.16): the same that NFSv4.2 has as `user.` attributes, whose names are compared here in any
-//! case. Permission is the open's (FILE_READ_EA, FILE_WRITE_EA).
+//! Extended attributes (MS-FSCC §2.4.16), which are the `user.` attributes of NFSv4.2. Names are
+//! compared in any case here. The open's access decides (FILE_READ_EA, FILE_WRITE_EA).
 
 use crate::context::run::{Failure, Operand, Run};
 use crate::open::session::{Access, File, Open, Session};
@@ -127,7 +127,7 @@ impl Run<'_> {
         let all: Vec<Stored> = match wanted.is_empty() {
             true if there.is_empty() => return Err(Status::NO_EAS_ON_FILE.into()),
             true => there,
-            // What is not there has no value.
+            // An attribute that does not exist has an empty value.
             false => wanted
                 .into_iter()
                 .map(|name| {
@@ -160,7 +160,8 @@ impl Run<'_> {
         Ok((Status::SUCCESS, out))
     }
 
-    /// Sets and removes attributes. Each is a change of its own; to make one twice changes nothing more.
+    /// Sets and removes attributes. Each is a change of its own; to make one twice changes nothing
+    /// more.
     pub(crate) fn set_eas(
         &mut self,
         session: &Session,

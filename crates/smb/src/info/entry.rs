@@ -1,4 +1,4 @@
-//! What responses show of files (MS-FSCC §2.4) and of file systems (§2.5), encoded.
+//! Encoding of information about files (MS-FSCC §2.4) and file systems (§2.5).
 
 use crate::auth::domains::Known;
 use crate::info::shown::Shown;
@@ -21,7 +21,7 @@ pub mod attributes {
     pub const TEMPORARY: u32 = 0x100;
     pub const SPARSE: u32 = 0x200;
     pub const REPARSE_POINT: u32 = 0x400;
-    /// What a client may set: those above that are stored, NOT_CONTENT_INDEXED too.
+    /// Attributes that a client may set: those above that are stored, and NOT_CONTENT_INDEXED.
     pub const SETTABLE: u32 = READONLY | HIDDEN | SYSTEM | ARCHIVE | 0x2000;
 }
 
@@ -30,7 +30,7 @@ pub const TAG_SYMLINK: u32 = 0xa000_000c;
 /// IO_REPARSE_TAG_NFS: what a client of NFS would make (§2.1.2.6).
 pub const TAG_NFS: u32 = 0x8000_0014;
 
-/// The tag of what is a reparse point; 0: it is none.
+/// Returns the tag of a reparse point; 0: it is none.
 fn tag(attr: &Attr) -> u32 {
     match attr.kind {
         FileKind::Symlink => TAG_SYMLINK,
@@ -38,7 +38,8 @@ fn tag(attr: &Attr) -> u32 {
     }
 }
 
-/// Whether clients are to take it for a directory: one, or a link that was made of one, as they make links to directories.
+/// Returns true if clients are to take it for a directory: it is one, or a link that was made from
+/// one, as clients make links to directories.
 pub fn shows_directory(attr: &Attr) -> bool {
     match attr.kind {
         FileKind::Directory => true,
@@ -107,7 +108,7 @@ fn put_standard(out: &mut Vec<u8>, attr: &Attr, deleting: bool) {
     let shown = Shown::of(attr);
     out.put_u64(shown.allocated);
     out.put_u64(shown.size);
-    // What is to be deleted has a link less (MS-FSA §2.1.5.12.27).
+    // A file that is to be deleted has a link less (MS-FSA §2.1.5.12.27).
     out.put_u32(
         attr.nlink
             .saturating_sub(u32::from(deleting))
@@ -127,11 +128,11 @@ fn put_name(out: &mut Vec<u8>, path: &str, root: &str) {
     out.set_u32(at, len);
 }
 
-/// Writes what POSIX extensions say of a file beside what SMB does: links, the kind of reparse point, mode, owner and group
-/// (POSIX-SMB2 §2.2.14.2.16).
+/// Writes what POSIX extensions say of a file beside what SMB does: links, the kind of reparse
+/// point, mode, owner and group (POSIX-SMB2 §2.2.14.2.16).
 pub fn put_posix(out: &mut Vec<u8>, attr: &Attr, known: &Known) {
-    // Its kind is in the attributes, and is said here only where those have none: then above the permissions. Linux before 6.13 takes
-    // for permissions all that is here.
+    // Its kind is in the attributes, and is said here only where those have none: then above the
+    // permissions. Linux before 6.13 takes for permissions all that is here.
     let kind: u32 = match attr.kind {
         FileKind::Regular | FileKind::Directory | FileKind::Symlink => 0,
         FileKind::Char => 3,

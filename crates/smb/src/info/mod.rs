@@ -1,8 +1,7 @@
-//! What is read of files and directories: attributes, listings, lists of access, reports of
-//! changes.
+//! Information about files and directories: attributes, listings, access lists, reports of changes.
 //!
-//! Four modules import each other: a listing (`dir`) has what macOS asks for beside (`apple`),
-//! whose entries (`entry`) show a file as a response to CREATE does (`shown`).
+//! Four modules import each other: a listing (`dir`) has the attributes for macOS (`apple`), and
+//! its entries (`entry`) show a file as the response to CREATE does (`shown`).
 
 pub(crate) mod access;
 pub(crate) mod apple;

@@ -1,7 +1,9 @@
-//! Previous versions: snapshots by the second at which they were taken (MS-SMB2 §2.2.32.2, §3.3.5.15.1).
+//! Previous versions: snapshots by the second at which they were taken (MS-SMB2 §2.2.32.2,
+//! §3.3.5.15.1).
 //!
-//! A client lists the times of a file's snapshots and opens one by its time: in a create context, or in a path whose first name is
-//! `@GMT-YYYY.MM.DD-HH.MM.SS`. What it opens so cannot be changed. Of two snapshots of one second the later one counts.
+//! A client lists the times of a file's snapshots and opens one by its time: in a create context,
+//! or in a path whose first name is `@GMT-YYYY.MM.DD-HH.MM.SS`. Files in a snapshot cannot be
+//! changed. Of two snapshots of one second the later one counts.
 
 use crate::context::run::{Failure, Run};
 use crate::open::session::{Access, File, Open, Session};
@@ -16,7 +18,8 @@ pub(crate) const ENUMERATE: u32 = 0x0014_4064;
 const LEN: usize = "@GMT-2000.01.01-00.00.00".len();
 const DAY: i64 = 86_400;
 
-/// The day of a date of the Gregorian calendar, counted from 1970 (H. Hinnant, "chrono-compatible low-level date algorithms").
+/// The day of a date of the Gregorian calendar, counted from 1970 (H. Hinnant, "chrono-compatible
+/// low-level date algorithms").
 fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -72,7 +75,8 @@ pub(crate) fn of_context(filetime: u64) -> Option<i64> {
 }
 
 impl Run<'_> {
-    /// FSCTL_SRV_ENUMERATE_SNAPSHOTS: the times of the snapshots, the newest first, as many as fit; or how much room they need.
+    /// FSCTL_SRV_ENUMERATE_SNAPSHOTS: the times of the snapshots, the newest first, as many as fit;
+    /// or how much room they need.
     pub(crate) fn enumerate_snapshots(
         &mut self,
         session: &Session,

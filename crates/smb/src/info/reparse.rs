@@ -1,21 +1,26 @@
-//! Symbolic links as clients of SMB see them: reparse points of the tag SYMLINK (MS-FSCC §2.1.2.4, MS-SMB2 §2.2.2.2.1).
+//! Symbolic links as clients of SMB see them: reparse points of the tag SYMLINK (MS-FSCC §2.1.2.4,
+//! MS-SMB2 §2.2.2.2.1).
 //!
-//! The server follows no link. A CREATE whose path leads over one fails with STOPPED_ON_SYMLINK, and the response says where the link
-//! points, and how much of the path is behind it; the client makes another path of both, by its own rules of which links it follows, and
-//! asks for that. A CREATE with FILE_OPEN_REPARSE_POINT opens the link itself. So nothing outside of a share is reached by a link: what a
-//! target means, only the client decides, and it has to be let in where it goes.
+//! The server follows no link. A CREATE whose path leads over one fails with STOPPED_ON_SYMLINK.
+//! The response has the link's target and the length of the path behind the link. The client joins
+//! both to another path, if its own rules let it follow the link, and opens that. A CREATE with
+//! FILE_OPEN_REPARSE_POINT opens the link itself. So a link gives access to nothing outside of a
+//! share: only the client interprets the target, and needs access to it.
 //!
-//! **Making one.** A client makes an empty file, or a directory for what is to lead to a directory, and sets its reparse point
-//! (FSCTL_SET_REPARSE_POINT): it becomes a link then, for all protocols, under the same id ([`weir_vfs::Operand::convert`]). To set the point of a link
-//! gives it another target; to delete it (FSCTL_DELETE_REPARSE_POINT) makes the empty file or directory of it again. What clients send with the tag
-//! NFS, a path as those of NFS have it, becomes the same link and is shown with the tag SYMLINK.
+//! **Creation.** A client creates an empty file, or a directory if the target is one, and sets its
+//! reparse point (FSCTL_SET_REPARSE_POINT). Then it is a link for all protocols, with the same id
+//! ([`weir_vfs::Operand::convert`]). Setting the point of a link changes its target. Deleting it
+//! (FSCTL_DELETE_REPARSE_POINT) restores the empty file or directory. A reparse point with the tag
+//! NFS, whose path has the form of NFS, makes the same link, which is shown with the tag SYMLINK.
 //!
-//! A target is shown with backslashes, its names as names are shown ([`names::shown`]). One that begins with `/` is an absolute path of
-//! NFS's clients: it is shown without the flag that says it is relative, and means nothing to Windows. What is shown is what makes
-//! such a link, so that copies of links are the same. One that is relative and begins with `\` leads from the share's root on, which no target of
-//! a file system says, and becomes a path from the link's directory. Absolute ones of Windows' (`\??\C:\…`, `\??\UNC\…`) are refused: which of them
-//! leads into this share is not known here, and nothing else may be said to clients of NFS. A target has 4,095 bytes at most, of which
-//! each is one unit of UTF-16 at most, so that both copies of it fit in a message many times over.
+//! A target is shown with backslashes, and its names as names of files are ([`names::shown`]). A
+//! target that begins with `/` is an absolute path of NFS clients. It is shown without the flag for
+//! relative targets, and means nothing to Windows. Setting a target as it is shown makes the same
+//! link, so copies of links are exact. A relative target that begins with `\` starts at the share's
+//! root. File systems have no such target, so it becomes a path from the link's directory. Absolute
+//! targets of Windows (`\??\C:\…`, `\??\UNC\…`) are refused: the server does not know which of them
+//! are in this share, and NFS clients could not use any other. A target has 4,095 bytes at most,
+//! and each is at most one unit of UTF-16, so that both copies fit in a message many times over.
 
 use crate::context::run::{Failure, Run};
 use crate::info::entry::{TAG_NFS, TAG_SYMLINK};
@@ -40,16 +45,17 @@ const MOST: usize = 16_384;
 /// Bytes of its header, and of the GUID that follows with tags that are not Microsoft's.
 const HEADER: usize = 8;
 const GUID: usize = 16;
-/// NFS_SPECFILE_LNK, and the other kinds of the tag NFS: CHR, BLK, FIFO and SOCK (MS-FSCC §2.1.2.6).
+/// NFS_SPECFILE_LNK, and the other kinds of the tag NFS: CHR, BLK, FIFO and SOCK (MS-FSCC
+/// §2.1.2.6).
 const NFS_LINK: u64 = 0x014b_4e4c;
 const NFS_OTHERS: [u64; 4] = [0x0052_4843, 0x004b_4c42, 0x4f46_4946, 0x4b43_4f53];
 
-/// Whether it is a symbolic link.
+/// Returns true for a symbolic link.
 pub(crate) fn is_link(attr: &Attr) -> bool {
     attr.kind == FileKind::Symlink
 }
 
-/// The target in bytes of UTF-16, and its flags.
+/// Returns the target in bytes of UTF-16, and its flags.
 fn shown(target: &[u8]) -> (Vec<u8>, u32) {
     let all: Vec<String> = target
         .split(|byte| *byte == b'/')
@@ -61,7 +67,7 @@ fn shown(target: &[u8]) -> (Vec<u8>, u32) {
     (out, if relative { RELATIVE } else { 0 })
 }
 
-/// The bytes of a target whose names are separated so, each of which `stored` gives.
+/// Joins the names of a target. `separator` separates them in `text`, and `stored` encodes each.
 fn joined(
     text: &str,
     separator: char,
@@ -72,8 +78,8 @@ fn joined(
     Ok(names.join(&b'/'))
 }
 
-/// The tag of a reparse point that is to be set or deleted, the length that it says, and what is behind the header, which is as long or has a GUID
-/// as well (MS-FSA §2.1.5.10.3, §2.1.5.10.37).
+/// The tag of a reparse point that is to be set or deleted, the length that it says, and what is
+/// behind the header, which is as long or has a GUID as well (MS-FSA §2.1.5.10.3, §2.1.5.10.37).
 fn header(input: &[u8]) -> Result<(u32, usize, &[u8]), Status> {
     let bad = Status::IO_REPARSE_DATA_INVALID;
     if input.len() > MOST {
@@ -93,7 +99,8 @@ fn header(input: &[u8]) -> Result<(u32, usize, &[u8]), Status> {
     }
 }
 
-/// The tag and the target of a link that is to be made of a file with so many directories above it, below the share's root.
+/// The tag and the target of a link that is to be made of a file with so many directories above it,
+/// below the share's root.
 fn wanted(input: &[u8], depth: usize) -> Result<(u32, Vec<u8>), Status> {
     let bad = Status::IO_REPARSE_DATA_INVALID;
     let (tag, len, data) = header(input)?;
@@ -110,8 +117,8 @@ fn wanted(input: &[u8], depth: usize) -> Result<(u32, Vec<u8>), Status> {
     }
 }
 
-/// The target in the data of the tag SYMLINK (MS-FSCC §2.1.2.4), the other way round than [`shown`]. The name to be printed is nobody's business, but has
-/// to be one.
+/// The target in the data of the tag SYMLINK (MS-FSCC §2.1.2.4), the other way round than
+/// [`shown`]. The name to be printed is nobody's business, but has to be one.
 fn symlink(data: &[u8], depth: usize) -> Result<Vec<u8>, Status> {
     let bad = Status::IO_REPARSE_DATA_INVALID;
     let mut r = Reader::new(data);
@@ -151,7 +158,8 @@ fn symlink(data: &[u8], depth: usize) -> Result<Vec<u8>, Status> {
     }
 }
 
-/// The target in the data of the tag NFS (MS-FSCC §2.1.2.6): a path with `/` between its names, which have any other character.
+/// The target in the data of the tag NFS (MS-FSCC §2.1.2.6): a path with `/` between its names,
+/// which have any other character.
 fn of_nfs(data: &[u8]) -> Result<Vec<u8>, Status> {
     let bad = Status::IO_REPARSE_DATA_INVALID;
     let mut r = Reader::new(data);
@@ -164,7 +172,8 @@ fn of_nfs(data: &[u8]) -> Result<Vec<u8>, Status> {
     joined(&text, '/', |name| names::stored(&names::of_posix(name)))
 }
 
-/// What the two forms have in common: from SubstituteNameOffset on. The name that is substituted is the one that is shown.
+/// Writes the part that the two forms share, from SubstituteNameOffset on. The substitute name
+/// equals the print name.
 fn put_names(out: &mut Vec<u8>, name: &[u8], flags: u32) -> Option<()> {
     let len = u16::try_from(name.len()).ok()?;
     for (offset, len) in [(0, len), (len, len)] {
@@ -208,7 +217,8 @@ fn stopped(target: &[u8], unparsed: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Of a path, what is behind the component that so many others follow, from its separator or colon on.
+/// Returns the part of a path behind the component that `others` components follow, from its
+/// separator or colon on.
 fn behind(path: &str, others: usize) -> &str {
     let path = path.strip_suffix('\\').unwrap_or(path);
     let mut separators = path.rmatch_indices('\\');
@@ -222,7 +232,7 @@ fn behind(path: &str, others: usize) -> &str {
     at.map_or("", |at| &path[at..])
 }
 
-/// Whether an open may set and delete its file's reparse point, as far as its access says.
+/// Checks that the access of an open allows it to set and delete its file's reparse point.
 fn may_convert(open: &Open, file: &File) -> Result<(), Status> {
     if open.access & (mask::WRITE_DATA | mask::WRITE_ATTRIBUTES) == 0 {
         return Err(Status::ACCESS_DENIED);
@@ -335,7 +345,7 @@ impl Run<'_> {
         self.convert(session, open, file, None)
     }
 
-    /// Whether an open file is a link by now.
+    /// Returns true if an open file has become a link.
     fn is_link_now(
         &mut self,
         session: &Session,
@@ -346,7 +356,8 @@ impl Run<'_> {
         Ok(is_link(&operand.getattr(&mut self.c.cx)?))
     }
 
-    /// Makes a link of an open file, or none of it any more. Nothing of that is done twice: what it may wait for is before the change.
+    /// Turns an open file or directory into a link to `target`, or with `None` a link back. Nothing
+    /// is done twice: all waits are before the change.
     fn convert(
         &mut self,
         session: &Session,
@@ -408,7 +419,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is shown of a target makes a link to that target.
+        /// A target that is encoded and decoded is the same.
         #[test]
         fn targets_come_back(target in prop::collection::vec(prop_oneof![Just(b'/'), Just(b'.'), Just(b'\\'), 1u8..], 1..80)) {
             let sent = buffer(&target).unwrap();

@@ -1,4 +1,4 @@
-//! What responses say of a file: its times, sizes and attributes, and the response of CREATE.
+//! Attributes of a file in responses (times, sizes and flags), and the response of CREATE.
 
 use crate::info::{apple, entry};
 use crate::open::durable::Durable;
@@ -9,7 +9,7 @@ use crate::proto::wire::{Put, filetime};
 use weir_base::Ino;
 use weir_vfs::volume::{Attr, FileKind};
 
-/// What responses show of a file.
+/// Attributes of a file in responses.
 pub(crate) struct Shown {
     /// Creation, last access, last write, change.
     pub times: [u64; 4],
@@ -39,18 +39,18 @@ impl Shown {
     }
 }
 
-/// What the contexts of a response to CREATE say.
+/// Contexts of a response to CREATE.
 #[derive(Default)]
 pub(crate) struct Said<'a> {
-    /// What the caller may do (MxAc).
+    /// Access that the caller could be granted (MxAc).
     pub maximal: Option<u32>,
     /// The file's number, and its volume's (QFid).
     pub disk_id: Option<(Ino, weir_base::VolumeId)>,
     pub lease: Option<&'a [u8]>,
     pub durable: Option<&'a Durable>,
-    /// What POSIX extensions say of the file.
+    /// The file's attributes for POSIX extensions.
     pub posix: Option<&'a [u8]>,
-    /// What the server can do for macOS (AAPL).
+    /// The server's capabilities for macOS (AAPL).
     pub apple: Option<&'a [u8]>,
 }
 

@@ -1,5 +1,5 @@
-//! Oplocks and leases on the wire (MS-SMB2 §2.2.13, §2.2.13.2.8, §2.2.13.2.10, §2.2.14.2.10, §2.2.23): what clients ask for and are
-//! told.
+//! Encoding of oplocks and leases (MS-SMB2 §2.2.13, §2.2.13.2.8, §2.2.13.2.10, §2.2.14.2.10,
+//! §2.2.23): requests of clients, responses and breaks.
 
 use crate::proto::header::{HEADER, PROTOCOL, command, flag};
 use crate::proto::wire::{Malformed, Put, Reader};
@@ -8,7 +8,7 @@ use weir_vfs::claims::{Caching, Client, Owner, Who};
 
 /// Oplock levels (§2.2.13).
 pub mod level {
-    /// None.
+    /// No oplock.
     pub const NONE: u8 = 0;
     /// Others may read as well.
     pub const II: u8 = 1;
@@ -37,7 +37,7 @@ pub fn to_wire(caching: Caching) -> u32 {
         | u32::from(caching.any(Caching::WRITE)) << 2
 }
 
-/// What the bits of a lease say.
+/// Decodes the LeaseState bits of a lease.
 pub fn from_wire(bits: u32) -> Caching {
     let mut out = Caching::NONE;
     for (bit, caching) in [
@@ -52,7 +52,7 @@ pub fn from_wire(bits: u32) -> Caching {
     out
 }
 
-/// What an oplock lets its holder cache.
+/// Returns the caching rights of an oplock level.
 pub fn of_level(level: u8) -> Caching {
     match level {
         level::II => Caching::READ,
@@ -62,7 +62,8 @@ pub fn of_level(level: u8) -> Caching {
     }
 }
 
-/// The oplock that is so much; what no oplock is, is the one below.
+/// Returns the oplock level for a set of caching rights. A set that no level matches is rounded
+/// down to the next level.
 pub fn level_of(caching: Caching) -> u8 {
     match caching {
         c if c == Caching::ALL => level::BATCH,
@@ -77,9 +78,9 @@ pub fn level_of(caching: Caching) -> u8 {
 pub struct Wanted {
     /// The key.
     pub key: [u8; 16],
-    /// What the client wants to cache.
+    /// The caching rights that the client asks for.
     pub caching: Caching,
-    /// Of version 2: the key of the lease on the directory, if there is one, and the epoch.
+    /// Version 2 only: the key of the lease on the directory, if the client has one, and the epoch.
     pub second: Option<(Option<[u8; 16]>, u16)>,
 }
 
@@ -112,25 +113,26 @@ impl Wanted {
         })
     }
 
-    /// As a directory has it: of version 2, and without W.
+    /// Returns the lease as a directory can have it: version 2, without W. `None` for version 1.
     #[must_use]
     pub fn of_directory(self) -> Option<Wanted> {
         let caching = self.caching & !Caching::WRITE;
         self.second.map(|_| Wanted { caching, ..self })
     }
 
-    /// The holder of the client's lease on the directory, if it says that there is one.
+    /// Returns the holder of the client's lease on the directory, if the client says that it has
+    /// one.
     pub fn parent(&self, client: &Client) -> Option<Owner> {
         let key = self.second.and_then(|(parent, _)| parent)?;
         Some(directory_holder(client, &key))
     }
 
-    /// Whether it is of version 2: directories have no other.
+    /// Returns true for version 2, the only one that directories can have.
     pub fn is_second(&self) -> bool {
         self.second.is_some()
     }
 
-    /// Puts what a lease is known by into a record, or that there is none.
+    /// Appends a lease's key and version to a record, or a mark that there is no lease.
     pub fn record(wanted: Option<&Wanted>, out: &mut Vec<u8>) {
         let Some(wanted) = wanted else {
             out.put_u8(0);
@@ -147,10 +149,10 @@ impl Wanted {
         out.put(&wanted.key);
     }
 
-    /// From a record: that asks for all.
+    /// Decodes a lease from a record. It asks for all caching rights.
     ///
     /// # Errors
-    /// It is none.
+    /// The record is malformed.
     pub fn recorded(r: &mut Reader<'_>) -> Result<Option<Wanted>, Malformed> {
         let second = match r.u8()? {
             0 => return Ok(None),
@@ -167,7 +169,7 @@ impl Wanted {
     }
 }
 
-/// As whom a client holds the lease of a directory under a key.
+/// Returns the holder of a client's lease on a directory under this key.
 pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
     Owner {
         client: client.clone(),
@@ -176,7 +178,7 @@ pub fn directory_holder(client: &Client, key: &[u8; 16]) -> Owner {
     }
 }
 
-/// The break of a lease from what it is to what is left.
+/// Encodes the break of a lease from its current caching rights to those that remain.
 pub fn lease_break(
     key: &[u8; 16],
     epoch: u16,

@@ -1,9 +1,10 @@
-//! A connection of a session (MS-SMB2 §3.3.1.14): what signs and encrypts its messages there.
+//! A connection of a session (MS-SMB2 §3.3.1.14), with its keys for signing and encryption.
 //!
-//! The connection that set the session up is its first channel; others are bound to it by a SESSION_SETUP that the session's key
-//! signs, and by the user's authentication once more. A channel signs with a key of its own, and has its own range of nonces, so
-//! that cores that serve channels of one session share nothing that one of them writes. The session ends with its last
-//! channel, and what is open belongs to the session, not to a channel.
+//! The connection that set the session up is its first channel. Others are bound to it by a
+//! SESSION_SETUP that the session's key signs, and by authenticating the user once more. A channel
+//! signs with a key of its own, and has its own range of nonces, so that cores that serve channels
+//! of one session share no mutable state. The session ends with its last channel, and opens belong
+//! to the session, not to a channel.
 
 use crate::open::session::{Open, Session};
 use crate::proto::keys::Signer;
@@ -18,9 +19,9 @@ use weir_vfs::{Flavour, Transport};
 pub struct Channel {
     /// The session.
     pub session: Arc<Session>,
-    /// What signs its messages.
+    /// Signs the messages of this channel.
     pub signer: Arc<Signer>,
-    /// The nonces of what is encrypted to the client.
+    /// Nonces for messages encrypted to the client.
     pub nonces: Nonces,
     /// Opens that requests on this connection have named.
     pub recent: Recent,
@@ -28,12 +29,13 @@ pub struct Channel {
     pub kerberos: bool,
 }
 
-/// Properties of a message that export rules judge: how its user was established, and how it is protected.
+/// Properties of a message that export rules judge: how its user was established, and how it is
+/// protected.
 pub type Security = (Flavour, Transport);
 
-/// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock of the session's table,
-/// which channels on other cores take too. Only the event loop of the connection takes this one, so nobody waits. It
-/// keeps nothing open.
+/// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock
+/// of the session's table, which channels on other cores take too. Only the event loop of the
+/// connection takes this one, so nobody waits. It keeps nothing open.
 #[derive(Default)]
 pub struct Recent(Mutex<[Option<Named>; RECENT]>);
 

@@ -1,10 +1,11 @@
-//! What goes with the last close (FILE_DELETE_ON_CLOSE, FileDispositionInformation).
+//! Removal of files with their last close (FILE_DELETE_ON_CLOSE, FileDispositionInformation).
 //!
-//! The table of claims says when the last open of a file is closed that was marked for deletion, whatever protocol closed it
-//! ([`weir_vfs::claims`]). If it was a CLOSE of SMB, that removes the name before it is answered, so that the client can make another
-//! file of the name at once. Otherwise (a connection that broke, a close over NFS) a task in the background does: it leaves alone
-//! what a CLOSE is about to take, which it would remove before the open's oplock is given up, with a break of it that nobody asked for.
-//! It is done on behalf of the user who marked the file.
+//! The table of claims reports the last close of a file that was marked for deletion, over any
+//! protocol ([`weir_vfs::claims`]). If that was an SMB CLOSE, the CLOSE removes the name before it
+//! is answered, so that the client can create another file of the name at once. Otherwise (a lost
+//! connection, a close over NFS) a background task removes it, on behalf of the user who marked the
+//! file. The task skips files that a CLOSE is about to remove: it would remove them before the
+//! open's oplock is given up, and so cause a needless break.
 
 use crate::open::channel::Security;
 use crate::open::session::{Base, Session};
@@ -17,7 +18,7 @@ use std::task::{Poll, Waker};
 use weir_vfs::claims::{Owner, Removal};
 use weir_vfs::{ClientKey, FileId, Identity, Vfs};
 
-/// What is to be removed.
+/// The object of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A name of a file or directory: one may become the other between the mark and the removal.
@@ -27,7 +28,8 @@ pub enum What {
 }
 
 impl What {
-    /// What goes when an open of this stream of a file goes; `None`: of the file itself.
+    /// Returns the object to remove with an open of a stream of `base`, or of a file itself if
+    /// `None`.
     pub fn of(base: Option<&Base>) -> What {
         match base {
             Some(_) => What::Stream,
@@ -36,12 +38,12 @@ impl What {
     }
 }
 
-/// Who marked a file.
+/// Identity and client of the session that marked a file.
 #[derive(Clone)]
 pub struct Marker {
-    /// On whose behalf it is removed.
+    /// The identity that the file is removed as.
     pub identity: Arc<Identity>,
-    /// To whom limits charge that.
+    /// The client that limits charge for the removal.
     pub client: ClientKey,
     /// The client's address.
     pub origin: IpAddr,
@@ -54,7 +56,8 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// A session, by a request that came from `origin` with so much security, with its client's lease on the directory.
+    /// A session, by a request that came from `origin` with so much security, with its client's
+    /// lease on the directory.
     pub fn of(
         session: &Session,
         parent: Option<Owner>,
@@ -71,7 +74,7 @@ impl Marker {
     }
 }
 
-/// Who marked a file, and what it is.
+/// A file's mark for deletion: the session that made it, and the object to remove.
 #[derive(Clone)]
 pub struct Mark {
     pub(crate) by: Marker,
@@ -121,7 +124,7 @@ pub struct Deletions {
 }
 
 impl Deletions {
-    /// None yet.
+    /// Starts without marks.
     pub fn new(vfs: &Arc<Vfs>) -> Deletions {
         Deletions {
             state: Mutex::default(),
@@ -171,7 +174,7 @@ impl Deletions {
         .await
     }
 
-    /// Has the background do a deletion that was taken out and cannot be done to its end.
+    /// Hands a deletion that was taken out and cannot be completed back to the background task.
     pub fn put_back(&self, deletion: Deletion) {
         let mut state = self.state.lock();
         state.due.push_back(deletion);

@@ -1,16 +1,20 @@
-//! Durable opens (MS-SMB2 §3.3.5.9.6, §3.3.5.9.7, §3.3.5.9.10, §3.3.5.9.12, §3.3.7.1): they outlive the connections of their session.
+//! Durable opens (MS-SMB2 §3.3.5.9.6, §3.3.5.9.7, §3.3.5.9.10, §3.3.5.9.12, §3.3.7.1): they outlive
+//! the connections of their session.
 //!
-//! An open is durable if its CREATE asks for it and nobody else can want the file without the client being asked first: under a batch
-//! oplock, or a lease with H. When the session loses its last connection, or is replaced by another of its client, such an open is
-//! kept with all its claims: denials, locks, what it caches. The client's next CREATE takes it over, on another session of the
-//! same user. What ends it before: its time, or anything that would have it asked, as nobody is there to answer. A persistent one is
-//! kept whatever it caches, and ended by its time alone ([`crate::open::persistent`]).
+//! An open is durable if its CREATE asks for it, and nobody else can use the file without a break
+//! to its client: under a batch oplock, or a lease with H. When the session loses its last
+//! connection, or its client replaces it, the open is kept with all its claims: denials, locks and
+//! caching rights. The client's next CREATE takes it over, on another session of the same user. The
+//! open ends earlier when its time is over or a break is due, since nobody is there to answer. A
+//! persistent open is kept whatever it caches, and only its time ends it
+//! ([`crate::open::persistent`]).
 //!
-//! Kept opens yield to requests: where the table of claims has no room for one, the durable opens that have been without a session
-//! longest end first ([`Service::make_room`]). So no client is locked out by what it had open before it lost its connection.
+//! Kept opens yield to requests: when the table of claims has no room, the durable opens that have
+//! been without a session longest end first ([`Service::make_room`]). So no client is locked out by
+//! its own opens of before it lost its connection.
 //!
-//! The second version has an id that the client makes up (CreateGuid): a CREATE that is sent again, since its answer was lost,
-//! finds what the first one has opened.
+//! The second version has an id that the client chooses (CreateGuid). With it, a CREATE that is
+//! sent again because its response was lost finds the open of the first one.
 
 use crate::open::session::{Open, Session};
 use crate::proto::wire::{Malformed, Put, Reader};
@@ -23,33 +27,34 @@ use weir_base::VolumeId;
 use weir_vfs::Vfs;
 use weir_vfs::signal::Signal;
 
-/// How long an open of the first version is kept: as Windows does.
+/// Time for which a version 1 open is kept, as Windows does.
 pub(crate) const FIRST: Duration = Duration::from_secs(16 * 60);
-/// Likewise of the second version, if the client says nothing, and at most.
+/// Default and maximum time for which a version 2 open is kept.
 pub(crate) const SECOND: Duration = Duration::from_secs(60);
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
-/// Likewise of a persistent one, if the client says nothing: a server that has to be started on another machine takes longer.
+/// Default time for which a persistent open is kept. It is longer because a server that has to be
+/// started on another machine takes longer.
 pub(crate) const PERSISTENT: Duration = Duration::from_secs(120);
 /// Opens without a session that are kept, of all clients.
 pub(crate) const MOST_KEPT: usize = 65_536;
 /// Opens without a session that end at once where there is no room for a request.
 pub(crate) const YIELDING: usize = 16;
 
-/// By what a client's CREATE is found: its GUID, and the CreateGuid.
+/// Name by which a client's CREATE is found: the ClientGuid and the CreateGuid.
 pub type Name = ([u8; 16], [u8; 16]);
 
-/// What a CREATE asks for (§2.2.13.2.3, §2.2.13.2.11).
+/// The durability that a CREATE asks for (§2.2.13.2.3, §2.2.13.2.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A durable open of the first version.
     First,
-    /// Of the second.
+    /// A durable or persistent open of the second version.
     Second {
-        /// For how long in ms; 0 leaves it to the server.
+        /// Time for which the open is to be kept, in ms; 0 leaves it to the server.
         timeout: u32,
         /// The CreateGuid.
         guid: [u8; 16],
-        /// It is to outlive the server.
+        /// True if the open is to outlive the server.
         persistent: bool,
     },
 }
@@ -62,20 +67,20 @@ pub(crate) const FLAG_PERSISTENT: u32 = 2;
 pub struct Back {
     /// Its number.
     pub(crate) id: u64,
-    /// Of the second version.
+    /// The CreateGuid; `None` in version 1.
     pub(crate) guid: Option<[u8; 16]>,
-    /// It says that the open is persistent.
+    /// True if the client says that the open is persistent.
     pub(crate) persistent: bool,
 }
 
 impl Wanted {
-    /// From the data of DHnQ.
+    /// Decodes the data of DHnQ.
     pub fn first(data: &[u8]) -> Result<Wanted, Malformed> {
         Reader::new(data).bytes(16)?;
         Ok(Wanted::First)
     }
 
-    /// From the data of DH2Q.
+    /// Decodes the data of DH2Q.
     pub fn second(data: &[u8]) -> Result<Wanted, Malformed> {
         let mut r = Reader::new(data);
         let (timeout, flags) = (r.u32()?, r.u32()?);
@@ -87,12 +92,13 @@ impl Wanted {
         })
     }
 
-    /// Whether the open is to outlive the server.
+    /// Returns true if the open is to outlive the server.
     pub fn is_persistent(self) -> bool {
         matches!(self, Wanted::Second { persistent, .. } if persistent)
     }
 
-    /// How long the open is kept.
+    /// Returns the time for which the open is kept: the requested one up to [`LONGEST`], or the
+    /// default of its kind.
     pub(crate) fn time(self) -> Duration {
         match self {
             Wanted::First => FIRST,
@@ -112,7 +118,7 @@ impl Wanted {
 }
 
 impl Back {
-    /// From the data of DHnC.
+    /// Decodes the data of DHnC.
     pub fn first(data: &[u8]) -> Result<Back, Malformed> {
         let id = Reader::new(data).u64()?;
         Ok(Back {
@@ -122,7 +128,7 @@ impl Back {
         })
     }
 
-    /// From the data of DH2C.
+    /// Decodes the data of DH2C.
     pub fn second(data: &[u8]) -> Result<Back, Malformed> {
         let mut r = Reader::new(data);
         let id = r.u64()?;
@@ -137,20 +143,20 @@ impl Back {
         })
     }
 
-    /// Whether it is of the first version.
+    /// Returns true for the first version.
     pub fn is_first(&self) -> bool {
         self.guid.is_none()
     }
 }
 
-/// Of an open: that it is durable.
+/// Durability that was granted to an open.
 #[derive(Clone, Copy, Debug)]
 pub struct Durable {
     pub(crate) wanted: Wanted,
 }
 
 impl Durable {
-    /// As it was asked for, but not persistent.
+    /// Grants durability as it was asked for, but not persistence.
     pub fn new(wanted: Wanted) -> Durable {
         let wanted = match wanted {
             Wanted::Second { timeout, guid, .. } => Wanted::Second {
@@ -163,7 +169,7 @@ impl Durable {
         Durable { wanted }
     }
 
-    /// Of a persistent open, by the time in ms that it asked for, and its CreateGuid.
+    /// Grants persistence, with the requested `timeout` in ms (0: the default) and the CreateGuid.
     pub fn persistent(timeout: u32, guid: [u8; 16]) -> Durable {
         let wanted = Wanted::Second {
             timeout,
@@ -173,7 +179,7 @@ impl Durable {
         Durable { wanted }
     }
 
-    /// The context of the response that says so.
+    /// Returns the create context of the response.
     pub fn context(&self) -> (&'static [u8; 4], Vec<u8>) {
         let mut out = Vec::new();
         match self.wanted {
@@ -195,13 +201,14 @@ pub(crate) struct Kept {
     pub(crate) open: Arc<Open>,
     pub(crate) user: String,
     pub(crate) guid: [u8; 16],
-    /// On the monotonic clock.
+    /// End of the time that it is kept, on the monotonic clock.
     pub(crate) until: Duration,
     /// Its place in the order in which opens are put here.
     pub(crate) since: u64,
 }
 
-/// Opens without a session, by number; those that are not persistent also in the order in which they lost it.
+/// Opens without a session, by number; those that are not persistent also in the order in which
+/// they lost it.
 #[derive(Default)]
 pub(crate) struct AllKept {
     pub(crate) by_id: HashMap<u64, Kept>,
@@ -244,7 +251,8 @@ impl AllKept {
         }
     }
 
-    /// Takes out up to `most` of the opens that came first: of an address, or if it has none and `any` is set, of all.
+    /// Takes out up to `most` of the opens that came first: of an address, or if it has none and
+    /// `any` is set, of all.
     pub(crate) fn take_oldest(
         &mut self,
         address: IpAddr,
@@ -260,7 +268,7 @@ impl AllKept {
     }
 }
 
-/// What a CreateGuid stands for.
+/// State of the CREATE with a CreateGuid.
 pub(crate) enum Made {
     /// The CREATE is being run.
     Pending,
@@ -272,13 +280,14 @@ pub(crate) enum Made {
 pub struct Durables {
     pub(crate) kept: Mutex<AllKept>,
     pub(crate) made: Mutex<HashMap<Name, Made>>,
-    /// Who waits for an open to lose its session.
+    /// Signals of the CREATEs that wait for an open to lose its session.
     pub(crate) awaited: Mutex<Vec<Arc<Signal<()>>>>,
 }
 
 impl Durables {
-    /// Keeps an open whose session has lost its connections, if it is durable still. `None`: it is not kept; otherwise the opens that
-    /// have been kept longest and yield to it, which are the caller's to end.
+    /// Keeps an open whose session has lost its connections, if it is still durable. Returns `None`
+    /// if it is not kept. Otherwise returns the opens that have been kept longest and yield to it;
+    /// the caller has to end them.
     pub fn keep(
         &self,
         open: &Arc<Open>,
@@ -308,14 +317,15 @@ impl Durables {
         Some(gone)
     }
 
-    /// Takes out the opens that have been kept longest, of an address, or if it has none and `any` is set, of all. Persistent ones stay.
+    /// Takes out the opens that have been kept longest, of an address, or if it has none and `any`
+    /// is set, of all. Persistent ones stay.
     pub(crate) fn take_oldest(&self, address: IpAddr, any: bool) -> Vec<Arc<Open>> {
         self.kept.lock().take_oldest(address, any, YIELDING)
     }
 
     /// Keeps an open without a session, of a client's user, for its time.
     pub fn put(&self, open: Arc<Open>, user: &str, guid: [u8; 16], now: Duration) {
-        // What is not durable is not kept.
+        // An open that is not durable is not kept.
         let time = open.durable().map_or(Duration::ZERO, |d| d.wanted.time());
         let new = Kept {
             user: user.to_owned(),
@@ -334,14 +344,15 @@ impl Durables {
         all.filter(|open| which(open)).cloned().collect()
     }
 
-    /// Whether a persistent open is kept of something below a directory of a volume.
+    /// Returns true if a persistent open below this directory of a volume is kept.
     pub fn has_persistent_below(&self, volume: VolumeId, path: &str) -> bool {
         let kept = self.kept.lock();
         let mut all = kept.by_id.values().map(|kept| &kept.open);
         all.any(|open| open.is_persistent() && open.is_below(volume, path))
     }
 
-    /// Has those who wait look again: an open was put here, or they have waited long enough.
+    /// Wakes the CREATEs that wait for an open. Called when an open was put here, and when they
+    /// have waited long enough.
     pub fn arrived(&self) {
         let all = std::mem::take(&mut *self.awaited.lock());
         all.iter().for_each(|signal| signal.set(()));

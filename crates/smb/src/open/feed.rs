@@ -1,11 +1,12 @@
-//! Changes that are kept for those who watch a directory, or the tree under it.
+//! Changes that are kept for the watches of a directory, or of the tree under it.
 //!
-//! All watches of one directory read one feed, each from where it is: a change is encoded and kept once, however many watch, and
-//! costs more only for requests that wait, each of which it answers. What all have read is dropped.
+//! All watches of one directory read one feed, each from its own position. A change is encoded and
+//! kept once, whatever the number of watches, and answers each waiting request. Changes that all
+//! watches have read are dropped.
 //!
-//! **Bounds.** A feed keeps [`KEPT`] bytes; all feeds and watches together what leaves half of the budget of the claims free. A
-//! watch that has not read what was dropped, or that would read more at once than the response to its first request could take, is
-//! asked to list the directory.
+//! **Bounds.** A feed keeps [`KEPT`] bytes. All feeds and watches together leave half of the budget
+//! of the claims free. A watch has to list the directory if changes were dropped before it read
+//! them, or if it would read more at once than the response to its first request could take.
 
 use crate::proto::names;
 use crate::proto::status::Status;
@@ -53,9 +54,10 @@ struct State {
     charged: Reservation,
     /// Watches by number.
     watches: HashMap<u64, Reading>,
-    /// Those with requests that wait, who have read all. The filters are here as well: a change goes through all of these.
+    /// Watches that have read all and have waiting requests, with their filters: every change is
+    /// compared with these.
     waiting: HashMap<u64, u32>,
-    /// Others that have read all.
+    /// Number of the other watches that have read all.
     idle: usize,
     next_watch: u64,
 }
@@ -67,7 +69,7 @@ struct Reading {
     room: usize,
     /// Number of the change that it reads next; of no meaning while requests wait.
     from: u64,
-    /// It has to list the directory.
+    /// True if it has missed changes and has to list the directory.
     lost: bool,
     waiters: VecDeque<Arc<Waiter>>,
     _memory: Reservation,
@@ -142,7 +144,8 @@ impl State {
         self.charged.shrink_to(FIXED + self.bytes);
     }
 
-    /// Takes what a watch has not read, from `from` on, as a response of `most` bytes has it; `None`: there is nothing.
+    /// Takes what a watch has not read, from `from` on, as a response of `most` bytes has it;
+    /// `None`: there is nothing.
     fn read(&self, reading: &Reading, from: u64, most: usize) -> Option<Got> {
         if reading.lost || from < self.first {
             return Some(Err(Status::NOTIFY_ENUM_DIR));
@@ -158,7 +161,7 @@ impl State {
                 && change.action == MODIFIED
                 && before.record == change.record
             {
-                // What is said is not said again.
+                // A repeated change is reported once.
                 continue;
             }
             out.align(0, 4);
@@ -175,7 +178,8 @@ impl State {
         (!out.is_empty()).then_some(Ok(out))
     }
 
-    /// Answers the request of a watch that has waited longest, if there is something for it behind `from`.
+    /// Answers the request of a watch that has waited longest, if there is something for it behind
+    /// `from`.
     fn hand_over(&mut self, watch: u64, from: u64) {
         let end = self.end();
         let Some(reading) = self.watches.get(&watch) else {
@@ -273,7 +277,8 @@ impl Feed {
         state.drop_read();
     }
 
-    /// Keeps changes of names below `prefix`, if memory is `free`, and answers the requests that wait for such.
+    /// Keeps changes of names below `prefix`, if memory is `free`, and answers the requests that
+    /// wait for such.
     pub fn push(&self, free: bool, bits: u32, prefix: &str, changes: &[(u32, &[u8])]) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -340,7 +345,8 @@ impl Feed {
         out
     }
 
-    /// Takes back a request that waits. Changes that it received and did not take are lost, and the next request is notified of that.
+    /// Takes back a request that waits. Changes that it received and did not take are lost, and the
+    /// next request is notified of that.
     pub fn cancel(&self, watch: u64, waiter: &Arc<Waiter>) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -370,7 +376,8 @@ impl Feed {
 }
 
 impl State {
-    /// Answers requests that wait for such changes, of which the first had the number `from`. The others have read them.
+    /// Answers requests that wait for such changes, of which the first had the number `from`. The
+    /// others have read them.
     fn answer_waiting(&mut self, bits: u32, from: u64) {
         let concerned = self
             .waiting
@@ -456,7 +463,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each watch reads what it would read of a list of its own, and nothing is kept that all have read.
+        /// Each watch reads what it would read of a list of its own, and nothing is kept that all
+        /// have read.
         #[test]
         fn watches_read_what_each_would_keep(steps in prop::collection::vec((0usize..6, 0u8..4), 1..80)) {
             let budget = Budget::new(1 << 20);

@@ -1,17 +1,20 @@
-//! Leases and oplocks (MS-SMB2 §3.3.1.12, §3.3.4.6, §3.3.4.7, §3.3.5.9.8, §3.3.5.9.11, §3.3.5.22): what clients may cache.
+//! Leases and oplocks (MS-SMB2 §3.3.1.12, §3.3.4.6, §3.3.4.7, §3.3.5.9.8, §3.3.5.9.11, §3.3.5.22),
+//! which let clients cache.
 //!
-//! What may be cached beside what others do is decided by the table of claims ([`weir_vfs::claims`]), which grants R, W and H to a holder
-//! and takes them away when another client, over any protocol, does what would make them untrue. Here is what SMB makes of
-//! that. A *lease* is held by all opens of a client under one key; an *oplock* by one open, and is one of three sets: II is R,
-//! exclusive is RW, batch is RWH. A broken oplock is II or nothing, so the rest is given up with the answer.
+//! The table of claims ([`weir_vfs::claims`]) decides what may be cached. It grants R, W and H to a
+//! holder, and takes them away when another client, over any protocol, does something that they
+//! exclude. This module translates that to SMB. A *lease* is held by all opens of a client under
+//! one key. An *oplock* is held by one open, and is one of three sets: II is R, exclusive is RW,
+//! batch is RWH. A broken oplock is II or none, so any other right ends with the answer.
 //!
-//! A break is sent on a connection of a session that has the file open, the newest that takes it; who has none any more gives up
-//! everything at once. If there are connections and none has room for it, it waits for that: a client that was not asked may
-//! rely on what it caches, and nobody goes ahead before it has answered or its time is over. Breaks are neither signed nor
-//! encrypted, and have no number.
+//! A break is sent on a connection of a session that has the file open, the newest that takes it. A
+//! holder without a connection gives up everything at once. If all connections are full, the break
+//! waits for room: a client that was not asked may still rely on its cache, and no other proceeds
+//! before the client has answered or its time is over. Breaks are neither signed nor encrypted, and
+//! have no message number.
 //!
-//! A client with a persistent open comes back ([`crate::open::persistent`]): as long as it has no connection a break waits for it, and is
-//! sent to the session that takes the open over.
+//! A client with a persistent open may come back ([`crate::open::persistent`]). A break waits for
+//! it while it has no connection, and is sent to the session that takes the open over.
 
 pub use crate::open::caching::Wanted;
 pub use crate::open::caching::level;
@@ -36,32 +39,32 @@ use weir_vfs::{FileId, Vfs};
 /// Mutexes that leases and holders are dealt to.
 const SHARDS: usize = 32;
 
-/// By what clients know a lease: their GUID and the key.
+/// Name by which a client's lease is found: the ClientGuid and the LeaseKey.
 type Name = ([u8; 16], [u8; 16]);
 
 #[derive(Default)]
 struct LeaseState {
     /// Opens under it.
     opens: usize,
-    /// Whose they are, without those that have ended.
+    /// Sessions of these opens, without those that have ended.
     sessions: Vec<Weak<Session>>,
     granted: Caching,
-    /// To what it is being broken.
+    /// The rights that remain after the break in progress.
     breaking: Option<Caching>,
     epoch: u16,
     /// Opens under it that are persistent.
     persistent: usize,
-    /// It is of before the start, and may be more than its client had.
+    /// True for a lease from before the start, which may have more rights than its client had.
     restored: bool,
 }
 
 /// A lease.
 pub struct Lease {
     name: Name,
-    /// As whom it is held in the table of claims.
+    /// Its holder in the table of claims.
     owner: Owner,
     file: FileId,
-    /// Of version 2: the directory's lease.
+    /// Version 2 only: the key of the directory's lease, if the client has one.
     second: Option<Option<[u8; 16]>>,
     state: Mutex<LeaseState>,
 }
@@ -78,14 +81,14 @@ pub struct Oplock {
 #[derive(Default)]
 struct OplockState {
     level: u8,
-    /// To what it is being broken.
+    /// The level to which it is being broken.
     breaking: Option<u8>,
     over: bool,
     /// Its open is persistent.
     persistent: bool,
 }
 
-/// Who is found under the number that the table of claims knows a holder by.
+/// The lease or oplock of a holder in the table of claims.
 #[derive(Clone)]
 enum Holder {
     Lease(Arc<Lease>),
@@ -95,13 +98,13 @@ enum Holder {
 /// Sends a message that was not asked for on a connection; false if it cannot be sent now.
 pub type Mail = Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>;
 
-/// What became of a break.
+/// Outcome of sending a break.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Yes,
-    /// It is sent when there is room.
+    /// The break is sent when a connection has room for it.
     Later,
-    /// Nobody is there.
+    /// The client has no connection.
     No,
 }
 
@@ -122,13 +125,13 @@ pub struct Leases {
     pub persistents: Arc<Persistents>,
 }
 
-/// What an open caches by. It is given up with the open.
+/// The lease or oplock of an open, given up with the open.
 pub enum Hold {
-    /// It asked for no cache, or got none.
+    /// It asked for no caching, or got none.
     Nothing,
-    /// Of this open alone.
+    /// The oplock of this open alone.
     Oplock(Arc<Oplock>),
-    /// Of all opens with the client's LeaseKey.
+    /// The lease that all opens with the client's LeaseKey share.
     Lease(Attached),
 }
 
@@ -147,7 +150,7 @@ impl Attached {
         &self.lease.owner
     }
 
-    /// Whether `wanted` means this lease.
+    /// Returns true if `wanted` has the key and the version of this lease.
     pub fn is_the_one(&self, wanted: &Wanted) -> bool {
         self.lease.name.1 == wanted.key && self.lease.second.is_some() == wanted.is_second()
     }
@@ -175,7 +178,8 @@ impl Hold {
         }
     }
 
-    /// Whether an open of it outlives its connections: nobody can want the file without its client being asked.
+    /// Returns true if an open with it may outlive its connections: any conflicting access breaks
+    /// the caching first, so the client is asked.
     pub fn outlives(&self) -> bool {
         match self {
             Hold::Nothing => false,
@@ -204,8 +208,9 @@ impl Hold {
         }
     }
 
-    /// Its open is ending: nobody is sent a break of its oplock any more, or of its lease if that has no other open. What the close brings
-    /// about, such as the file's deletion, may cause one before they are given up.
+    /// Its open is ending: no more breaks are sent for its oplock, or for its lease if that has no
+    /// other open. Effects of the close, such as the file's deletion, may cause a break before the
+    /// caching rights are given up.
     pub fn stands_alone(&self) {
         match self {
             Hold::Nothing => {}
@@ -219,7 +224,8 @@ impl Hold {
         }
     }
 
-    /// It is a session's from now on: breaks are sent to that, and so is what is returned, the one that nobody was there for.
+    /// Assigns it to a session, which breaks are sent to from now on. Returns the break that could
+    /// not be sent before, if there is one, to be sent to the session.
     fn belongs_to(&self, session: &Arc<Session>) -> Option<Vec<u8>> {
         match self {
             Hold::Nothing => None,
@@ -237,7 +243,8 @@ impl Hold {
 }
 
 impl LeaseState {
-    /// One more session has opens under the lease. The break that nobody was there for, which is sent to it.
+    /// Adds a session with opens under the lease. Returns the break that could not be sent before,
+    /// if there is one, to be sent to the session.
     fn joins(&mut self, lease: &Lease, session: &Arc<Session>) -> Option<Vec<u8>> {
         self.sessions.retain(|s| s.strong_count() > 0);
         let alive = |s: &Weak<Session>| s.upgrade().is_some_and(|s| !s.has_ended());
@@ -263,7 +270,7 @@ impl Lease {
 }
 
 impl Leases {
-    /// None yet.
+    /// Starts without leases.
     pub fn new(vfs: &Arc<Vfs>, persistents: Arc<Persistents>) -> Arc<Leases> {
         Arc::new(Leases {
             vfs: Arc::downgrade(vfs),
@@ -312,10 +319,10 @@ impl Leases {
         Ok(attached)
     }
 
-    /// As [`Leases::attach`], of a client that has no session.
+    /// Joins or creates a lease as [`Leases::attach`] does, for a client without a session.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Leases::attach`].
     pub fn attach_for(
         self: &Arc<Self>,
         (guid, client): ([u8; 16], &Client),
@@ -329,7 +336,8 @@ impl Leases {
             Some(lease) if lease.file != file => return Err(Status::INVALID_PARAMETER),
             Some(lease) => Arc::clone(lease),
             None => {
-                // That of a directory is held under its key, by which requests within the directory know it.
+                // That of a directory is held under its key, by which requests within the directory
+                // know it.
                 let number = (!directory).then(number);
                 let owner = match number {
                     Some(number) => owner(client, number),
@@ -389,8 +397,8 @@ impl Leases {
         }
     }
 
-    /// Grants an open what it asks for of its lease, as far as there is room for it; what the response says of it (§2.2.14.2.10,
-    /// §2.2.14.2.11).
+    /// Grants an open what it asks for of its lease, as far as there is room for it; what the
+    /// response says of it (§2.2.14.2.10, §2.2.14.2.11).
     pub fn grant(&self, attached: &Attached, wanted: &Wanted) -> Vec<u8> {
         let lease = &attached.lease;
         let mut state = lease.state.lock();
@@ -411,7 +419,7 @@ impl Leases {
         self.shown(attached)
     }
 
-    /// What a response says of a lease.
+    /// Encodes the lease context of a response (§2.2.14.2.10).
     pub fn shown(&self, attached: &Attached) -> Vec<u8> {
         let lease = &attached.lease;
         let state = lease.state.lock();
@@ -436,7 +444,8 @@ impl Leases {
         out
     }
 
-    /// An oplock for an open that is in the table of claims as `owner`, as far as there is room for it. `None`: there is none.
+    /// An oplock for an open that is in the table of claims as `owner`, as far as there is room for
+    /// it. `None`: there is none.
     pub fn oplock(
         &self,
         session: &Arc<Session>,
@@ -475,7 +484,8 @@ impl Leases {
         any.then_some(oplock)
     }
 
-    /// The oplock of a persistent open of before the start, in the table of claims as `owner`; [`Leases::cache_again`] grants it.
+    /// The oplock of a persistent open of before the start, in the table of claims as `owner`;
+    /// [`Leases::cache_again`] grants it.
     pub fn oplock_again(&self, number: u64, file: FileId, owner: &Owner, level: u8) -> Hold {
         if of_level(level).is_none() {
             return Hold::Nothing;
@@ -492,8 +502,8 @@ impl Leases {
         Hold::Oplock(oplock)
     }
 
-    /// Lets the client of an open of before the start cache again: by its oplock as much as it had (`level`), by a lease as much as others
-    /// leave room for; as far as there is that room.
+    /// Lets the client of an open of before the start cache again: by its oplock as much as it had
+    /// (`level`), by a lease as much as others leave room for; as far as there is that room.
     pub fn cache_again(&self, hold: &Hold, level: u8) {
         let Some(vfs) = self.vfs.upgrade() else {
             return;
@@ -532,7 +542,8 @@ impl Leases {
         }
     }
 
-    /// Leaves a lease of before the start no more than its client asks for, if nobody has had it broken since.
+    /// Leaves a lease of before the start no more than its client asks for, if nobody has had it
+    /// broken since.
     fn reduce(&self, lease: &Lease, wanted: &Wanted) {
         let mut state = lease.state.lock();
         if !std::mem::take(&mut state.restored) || state.breaking.is_some() {
@@ -543,7 +554,7 @@ impl Leases {
         self.give_up(lease.file, &lease.owner, state.granted);
     }
 
-    /// What an open caches is over with it.
+    /// Gives up the caching rights of an open that ends.
     pub fn end(&self, hold: &Hold) {
         match hold {
             Hold::Nothing => {}
@@ -557,8 +568,8 @@ impl Leases {
         }
     }
 
-    /// An open changes data or locks them: its own oplock of level II is over, as it would be if another had (MS-FSA §2.1.4.12).
-    /// A lease is not broken by its own client.
+    /// An open changes data or locks them: its own oplock of level II is over, as it would be if
+    /// another had (MS-FSA §2.1.4.12). A lease is not broken by its own client.
     pub fn changes(&self, hold: &Hold) {
         let Hold::Oplock(oplock) = hold else {
             return;
@@ -569,14 +580,14 @@ impl Leases {
         }
     }
 
-    /// Whether a lease of this key is of another file.
+    /// Returns true if the client holds a lease with this key on another file.
     pub fn is_elsewhere(&self, session: &Session, file: FileId, wanted: &Wanted) -> bool {
         let name = (session.negotiated.offer.guid, wanted.key);
         let leases = self.named(&name).lock();
         leases.get(&name).is_some_and(|lease| lease.file != file)
     }
 
-    /// Who is held in the table of claims as `owner`.
+    /// Returns the lease or oplock that the table of claims knows as `owner`.
     fn holder(&self, owner: &Owner) -> Option<Holder> {
         match &owner.who {
             Who::Opaque(key) => {
@@ -664,7 +675,8 @@ impl Leases {
         self.give_up(file, &owner, Caching::NONE);
     }
 
-    /// Ends the opens without a session that cache by `holder`, but for persistent ones: their client is not there to be asked.
+    /// Ends the opens without a session that cache by `holder`, but for persistent ones: their
+    /// client is not there to be asked.
     fn purge(&self, holder: &Holder) {
         let by = |open: &Open| match (&open.hold, holder) {
             (Hold::Lease(attached), Holder::Lease(lease)) => Arc::ptr_eq(&attached.lease, lease),
@@ -751,7 +763,7 @@ impl Leases {
         let mut unsent = self.unsent.lock();
         unsent.retain(|(session, message)| {
             let session = session.upgrade();
-            // What a session that has ended had, it has no more.
+            // A session that has ended has given up its rights, so its breaks are dropped.
             session.is_some_and(|session| self.send(&session, message) == Sent::Later)
         });
     }
@@ -795,7 +807,7 @@ impl Leases {
 }
 
 impl Oplock {
-    /// What it is.
+    /// Returns the current oplock level.
     pub fn level(&self) -> u8 {
         self.state.lock().level
     }

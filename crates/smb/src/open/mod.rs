@@ -1,8 +1,8 @@
-//! Sessions and opens, what they cache and lock, and what outlives them.
+//! Sessions and opens, their caching and locks, and the opens that outlive them.
 //!
-//! Four modules import each other: an open (`session`) has what it caches by (`leases`) and may
-//! outlive its session (`durable`) and the server (`persistent`); a break of a lease asks the
-//! sessions that have it, and what outlives a session is a table of opens.
+//! Four modules import each other: an open (`session`) has a lease or oplock (`leases`) and may
+//! outlive its session (`durable`) and the server (`persistent`). The break of a lease goes to the
+//! sessions that have it, and opens without a session are in tables.
 
 pub(crate) mod caching;
 pub(crate) mod channel;

@@ -1,15 +1,19 @@
 //! CHANGE_NOTIFY (MS-SMB2 §3.3.5.19, MS-FSA §2.1.5.11): clients that watch directories.
 //!
-//! A watch is of an open, begins with its first CHANGE_NOTIFY, which says what is watched for ever, and ends with the open.
-//! What the waist reports ([`weir_vfs::watch`]), over whatever protocol it was done, is compared with the watches of the
-//! directory, and with those of whole trees on the way up to the volume's root: with one [`Feed`] each, whatever the number of its
-//! watches. The request of a watch that has waited longest is answered at once; if none waits, the change is kept for the next.
+//! A watch belongs to an open. It begins with the first CHANGE_NOTIFY, which fixes what is watched,
+//! and ends with the open. Every change that the VFS reports ([`weir_vfs::watch`]), over any
+//! protocol, is compared with the watches of its directory, and with those of whole trees on the
+//! way up to the volume's root. Each directory has one [`Feed`], whatever the number of its
+//! watches. The request of a watch that has waited longest is answered at once. If none waits, the
+//! change is kept for the next.
 //!
-//! **Bounds.** Those of [`crate::open::feed`]. What a client has not fetched in time is dropped, and the client is asked to list the directory
-//! (STATUS_NOTIFY_ENUM_DIR), as it is if the path of a change in a tree cannot be found at once.
+//! **Bounds.** See [`crate::open::feed`]. Changes that a client has not fetched in time are
+//! dropped, and the client is asked to list the directory (STATUS_NOTIFY_ENUM_DIR). The same
+//! happens if the path of a change in a tree cannot be found at once.
 //!
-//! **What is reported when.** Names at once. Sizes, times and attributes that are set at once; what is written, with CLOSE, as
-//! Windows does. Of NFS only names are reported: by what name a file handle was found nobody knows.
+//! **Time of reports.** Names are reported at once, and so are sizes, times and attributes that are
+//! set. Writes are reported with CLOSE, as in Windows. Of changes over NFS only names are reported:
+//! a file handle does not say by which name it was found.
 
 use crate::open::feed::{Feed, Got, Waiter};
 use crate::proto::status::Status;
@@ -54,19 +58,19 @@ pub struct Watches {
     pub(crate) table: Mutex<Table>,
 }
 
-/// Whether an open watches something.
+/// State of an open's watch.
 #[derive(Default)]
 pub enum Watching {
-    /// Not yet.
+    /// No CHANGE_NOTIFY was sent yet.
     #[default]
     Nothing,
-    /// By this.
+    /// The watch of the open.
     By(Arc<Watch>),
-    /// Not any more: it was closed.
+    /// The open was closed.
     Over,
 }
 
-/// What an open watches.
+/// An open's watch for changes of a directory.
 pub struct Watch {
     pub(crate) all: Weak<Watches>,
     pub(crate) dir: FileId,
@@ -76,14 +80,15 @@ pub struct Watch {
     pub(crate) number: u64,
 }
 
-/// A request that waits, of its chain. What it got and did not take goes back when it is dropped.
+/// A request that waits for changes. Changes that it got and did not take go back when it is
+/// dropped.
 pub(crate) struct Asked {
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiter: Arc<Waiter>,
 }
 
 impl Watches {
-    /// None yet, of what `vfs` reports.
+    /// Starts watching the changes that `vfs` reports.
     pub fn new(vfs: &Arc<Vfs>) -> Arc<Watches> {
         let watches = Arc::new(Watches {
             vfs: Arc::downgrade(vfs),
@@ -95,7 +100,8 @@ impl Watches {
         watches
     }
 
-    /// A watch that reads at once what a response of `len` bytes takes; `None` if there is no memory for it.
+    /// A watch that reads at once what a response of `len` bytes takes; `None` if there is no
+    /// memory for it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         dir: FileId,
@@ -148,14 +154,16 @@ impl Watches {
         }
     }
 
-    /// A directory goes, or is to go with its last close: who waits for changes of it waits no more.
+    /// A directory goes, or is to go with its last close: who waits for changes of it waits no
+    /// more.
     pub fn goes(&self, dir: FileId) {
         for feed in self.at(dir, true).0 {
             feed.answer_all(Status::DELETE_PENDING);
         }
     }
 
-    /// Feeds of a directory, that of its tree alone unless it is the change's own; and whether the volume has any of trees.
+    /// Feeds of a directory, that of its tree alone unless it is the change's own; and whether the
+    /// volume has any of trees.
     pub(crate) fn at(&self, dir: FileId, own: bool) -> (Vec<Arc<Feed>>, bool) {
         let table = self.table.lock();
         let kinds = [false, true].into_iter().filter(|tree| own || *tree);
@@ -213,7 +221,7 @@ impl Watches {
             prefix.insert_str(0, &names::shown(&name));
             at = FileId { ino: parent, ..at };
         }
-        // Where it is, is not known: it may be in any tree.
+        // The path of the change is not known, so it may be in any tree.
         let table = self.table.lock();
         let trees = table.feeds.iter();
         let trees = trees.filter(|((at, tree), _)| *tree && at.volume == dir.volume);
@@ -264,7 +272,7 @@ impl Watcher for Watches {
 }
 
 impl Watch {
-    /// What is kept, or a place among those that wait.
+    /// Returns the changes that are kept, up to `most`, or queues the request as a waiter.
     pub(crate) fn ask(self: &Arc<Self>, most: usize) -> Result<Got, Asked> {
         self.feed.ask(self.number, most).map_err(|waiter| Asked {
             watch: Arc::clone(self),

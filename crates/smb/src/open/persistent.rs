@@ -1,35 +1,45 @@
 //! Persistent opens (MS-SMB2 §3.3.5.9.10, §3.3.5.9.12): they outlive the server.
 //!
-//! On a share with CONTINUOUSLY_AVAILABLE a client may ask for an open that is durable whatever it caches, that no other client's
-//! request ends, and that is there again after a restart. Each such open has a record in the aggregate, as clients of NFS have
-//! ([`weir_vfs::grace::Records`]): logged in the batch that is being written anyway, so that it costs no flush of its own.
+//! On a share with CONTINUOUSLY_AVAILABLE a client may ask for an open that is durable whatever it
+//! caches, that no other client's request ends, and that is restored after a restart. Each such
+//! open has a record in the aggregate, as clients of NFS have ([`weir_vfs::grace::Records`]). It is
+//! logged with the batch that is being written anyway, so it costs no flush of its own.
 //!
-//! **When.** What a client learns is durable before it does: the response to CREATE waits for the record, that to LOCK for
-//! the record with the lock, that to a rename for the new name. What others gain is durable before they do: a CLOSE and an
-//! unlock change the record, wait until that is durable, and only then give up the claims. So after a crash no record has a
-//! lock or a denial that another client was granted something at the cost of.
+//! **Order.** A change is durable before a client learns of it: the response to CREATE waits for
+//! the record, that to LOCK for the record with the lock, that to a rename for the new name. A
+//! release is durable before another client profits from it: a CLOSE and an unlock change the
+//! record, wait until that is durable, and only then give up the claims. So after a crash no record
+//! has a lock or a denial that conflicts with a later grant to another client.
 //!
-//! **After a start**, before any client is served, [`Service::restore`](crate::Service::restore) enters the claims of all records into
-//! the table of claims: denials, byte ranges and caches. Clients of every protocol meet them there as they meet those of any client
-//! that is connected, so that they need no grace period. What clients of SMB claim anew waits for that of the other protocols
-//! ([`Run::outlast_grace`]). An open that its client does not come back to ends after its time.
+//! **After a start**, before any client is served, [`Service::restore`](crate::Service::restore)
+//! enters the claims of all records into the table of claims: denials, byte ranges and caching
+//! rights. Clients of every protocol meet them there as those of a connected client, so no grace
+//! period is needed. New claims of SMB clients wait for the grace period of the other protocols
+//! ([`Run::outlast_grace`]). An open that its client does not take over ends after its time.
 //!
-//! **Caches.** A record does not follow its open's lease, which other opens of the client may raise. After a start a lease is as much as
-//! the other opens leave room for, which is never less than the client had; its client's return reduces it to what that asks for.
-//! A break meanwhile waits for the client, as long as breaks wait at all ([`crate::open::leases`]).
+//! **Caching.** A record does not follow its open's lease, which other opens of the client may
+//! raise. After a start a lease gets all rights that the other opens leave room for, which is never
+//! less than the client had. The client's return reduces it to the rights that the client asks for.
+//! A break before that waits for the client, as long as breaks wait at all
+//! ([`crate::open::leases`]).
 //!
-//! **As it was.** Access, ShareAccess, locks and their sequences, the name, what is to be deleted and when, the CreateGuid, the CreateAction, the user
-//! and the POSIX extensions are as they were. Of what else an open has, nothing needs a record: directories and streams are not
-//! persistent, so no listing, watch or stream is; its writes are all durable; the channel sequence comes with the client's return. Two
-//! things begin anew: the position (FilePositionInformation) at 0, which READ and WRITE do not use, and what CLOSE is to report to watches,
-//! of which none of before the start is left.
+//! **Restored state.** Access, ShareAccess, locks and their sequences, the name, the mark for
+//! deletion, the CreateGuid, the CreateAction, the user and the POSIX extensions are as before. The
+//! rest of an open needs no record: directories and streams are not persistent, so no listing,
+//! watch or stream is; its writes are all durable; the channel sequence comes with the client's
+//! return. Two things are reset: the position (FilePositionInformation) to 0, which READ and WRITE
+//! do not use, and the changes that CLOSE reports to watches, since no watch from before the start
+//! is left.
 //!
-//! **Once.** A CREATE that is sent again, with its CreateGuid, is carried out once even if the server has crashed in between. The record
-//! says what it has opened. Before that is durable, the log record that made the file has a key that is made of the CreateGuid, as
-//! those of NFS's calls do ([`weir_vfs::volume::DoneCall`]), so that the file is known to have been made by this CREATE ([`Made`]). To
-//! cut a file again that was cut, and not written to since, changes nothing.
+//! **Once.** A CREATE that is sent again, with its CreateGuid, is carried out once even if the
+//! server has crashed in between. The record tells what it has opened. Before the record is
+//! durable, the log record that made the file has a key that is derived from the CreateGuid, as
+//! those of NFS's calls are ([`weir_vfs::volume::DoneCall`]). So the file is known to have been
+//! made by this CREATE ([`Made`]). To truncate a file again, which has not been written to since,
+//! changes nothing.
 //!
-//! **Data.** Each WRITE through such an open is durable before it is answered: no client of SMB could learn that a restart has lost it.
+//! **Data.** Each WRITE through such an open is durable before it is answered, because an SMB
+//! client could not learn that a restart has lost it.
 
 use crate::SERVICE;
 use crate::open::durable::{Durable, Name};
@@ -52,19 +62,21 @@ use weir_vfs::{FileId, OpResult, Stop};
 pub(crate) const VERSION: u8 = 1;
 /// Bytes of a lock in a record.
 pub(crate) const LOCK: usize = 17;
-/// Bytes that a record has room for whatever is locked: those of all places of lock sequences, and their number.
+/// Bytes that a record has room for whatever is locked: those of all places of lock sequences, and
+/// their number.
 pub(crate) const SEQUENCES: usize = 1 + 64 * 2;
 /// Beside ShareAccess in a record: the open is one of POSIX extensions.
 pub(crate) const POSIX: u8 = 0x80;
-/// Bytes of memory that a persistent open takes beside its record, of which the engine has one copy.
+/// Bytes of memory that a persistent open takes beside its record, of which the engine has one
+/// copy.
 pub(crate) const OVERHEAD: usize = 256;
 
-/// What of a record stays as it is as long as its open lives.
+/// The part of a record that stays the same for the life of its open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The open's number.
     pub id: u64,
-    /// For how long it is kept without a session, in ms; 0 leaves it to the server.
+    /// Time for which it is kept without a session, in ms; 0 leaves it to the server.
     pub timeout: u32,
     /// The ClientGuid.
     pub guid: [u8; 16],
@@ -82,19 +94,20 @@ pub(crate) struct Head {
     pub posix: bool,
     /// CreateAction.
     pub action: u8,
-    /// Of an oplock; 0 of a lease.
+    /// The oplock level; 0 if the open has a lease.
     pub level: u8,
     pub lease: Option<leases::Wanted>,
     /// The user's name, as it was created.
     pub user: String,
 }
 
-/// What becomes of the file with the open's close.
+/// Deletion of the file with the open's close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletes {
-    /// Nothing, as far as this open has said.
+    /// This open has not asked for deletion.
     No,
-    /// It is marked for deletion then (`Now`: it is marked already), and loses its name with the last close; with this one if `alone`.
+    /// The file is marked for deletion with the close (`Now`: it is marked already), and loses its
+    /// name with the last close, or with this one if `alone`.
     Yes { when: When, alone: bool },
 }
 
@@ -269,24 +282,25 @@ impl Recorded {
 
 /// All persistent opens, with or without a session.
 pub struct Persistents {
-    /// Where they are recorded.
+    /// The records of persistent opens.
     pub records: Arc<Records>,
     pub(crate) count: AtomicUsize,
-    /// By number.
+    /// Opens by number.
     pub(crate) opens: Mutex<HashMap<u64, Weak<Open>>>,
 }
 
-/// Of an open: that it is persistent.
+/// Persistence that was granted to an open.
 pub struct Persistent {
     pub(crate) all: Arc<Persistents>,
-    /// What responses say of it.
+    /// Durability as responses report it.
     pub durable: Durable,
     pub(crate) record: RecordId,
     /// The open's number.
     pub(crate) open: u64,
     pub(crate) head: Box<[u8]>,
     pub(crate) deletes: Mutex<Deletes>,
-    /// Its record is removed. Held over each change of the record, so that the last one has all that was done before.
+    /// Its record is removed. Held over each change of the record, so that the last one has all
+    /// that was done before.
     pub(crate) erased: Mutex<bool>,
     pub(crate) _memory: Reservation,
 }
@@ -299,7 +313,7 @@ impl Drop for Persistent {
 }
 
 impl Persistents {
-    /// None yet.
+    /// Starts without opens.
     pub fn new(records: Arc<Records>) -> Arc<Persistents> {
         Arc::new(Persistents {
             records,
@@ -308,13 +322,14 @@ impl Persistents {
         })
     }
 
-    /// Finds an open from now on that has become persistent.
+    /// Adds an open that has become persistent.
     pub(crate) fn enter(&self, open: &Arc<Open>) {
         let mut opens = self.opens.lock();
         opens.insert(open.id, Arc::downgrade(open));
     }
 
-    /// An open has lost its claims, as what it was of is no more: it is not to be there again after a start.
+    /// An open has lost its claims, as what it was of is no more: it is not to be there again after
+    /// a start.
     pub(crate) fn lost(&self, open: u64) {
         let found = self.opens.lock().get(&open).and_then(Weak::upgrade);
         if let Some(persistent) = found.as_ref().and_then(|open| open.persistent.get()) {
@@ -322,8 +337,8 @@ impl Persistents {
         }
     }
 
-    /// A file that was to be deleted stays, as one of its opens has said: no record of another is to say otherwise. When that is
-    /// durable, as far as there was room in the log.
+    /// A file that was to be deleted stays, as one of its opens has said: no record of another is
+    /// to say otherwise. When that is durable, as far as there was room in the log.
     pub(crate) fn stays(&self, id: FileId) -> Option<Lsn> {
         let opens: Vec<Arc<Open>> = match self.count() {
             0 => return None,
@@ -343,13 +358,13 @@ impl Persistents {
         of_it.flatten().max()
     }
 
-    /// How many there are.
+    /// Returns the number of persistent opens.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Records an open that is about to become persistent; it is when the LSN is durable. `None`: it cannot be, as there is no
-    /// room for its record.
+    /// Records an open that is about to become persistent; it is when the LSN is durable. `None`:
+    /// it cannot be, as there is no room for its record.
     pub(crate) fn add(
         self: &Arc<Self>,
         claims: &Claims,
@@ -445,7 +460,7 @@ impl Persistent {
         encode(&self.head, deletes, &named, &locks, &sequences)
     }
 
-    /// Whether its record has room for so many locks, under this name.
+    /// Returns true if its record has room for `locks` locks and the name `named`.
     pub(crate) fn has_room(&self, named: &Named, locks: usize) -> bool {
         self.head.len() + fixed(named) + locks * LOCK <= MAX_CLIENT
     }
@@ -453,7 +468,7 @@ impl Persistent {
     /// Records the open as it is now; nothing, if it is being closed.
     pub(crate) fn note(&self, file: &File) -> OpResult<Option<Lsn>> {
         let erased = self.erased.lock();
-        // What would not fit was refused before.
+        // Changes that do not fit were refused before.
         let Some(record) = self.encode(file).filter(|_| !*erased) else {
             return Ok(None);
         };
@@ -463,7 +478,8 @@ impl Persistent {
             .map_err(|stop| Stop::of_record(&self.all.records, stop))
     }
 
-    /// As [`Persistent::note`], at once if there is room in the log, or else some time.
+    /// Records the open as [`Persistent::note`] does, or in the background if the log has no room
+    /// now.
     pub(crate) fn note_some_time(&self, file: &File) -> Option<Lsn> {
         if let Ok(lsn) = self.note(file) {
             return lsn;
@@ -476,17 +492,18 @@ impl Persistent {
         None
     }
 
-    /// Notes what becomes of the file; recorded with the next [`Persistent::note`].
+    /// Sets the deletion of the file. The next [`Persistent::note`] records it.
     pub(crate) fn deletes(&self, deletes: Deletes) {
         *self.deletes.lock() = deletes;
     }
 
-    /// Whether its record is removed: it is being closed.
+    /// Returns true if its record is removed, because it is being closed.
     pub(crate) fn is_erased(&self) -> bool {
         *self.erased.lock()
     }
 
-    /// Removes its record. Its claims must not be given up before the LSN is durable; `None`: it was removed before.
+    /// Removes its record. Its claims must not be given up before the LSN is durable; `None`: it
+    /// was removed before.
     pub(crate) fn erase(&self) -> OpResult<Option<Lsn>> {
         let mut erased = self.erased.lock();
         if *erased {
@@ -508,7 +525,8 @@ impl Persistent {
 }
 
 impl Open {
-    /// What is recorded of it, if it becomes persistent.
+    /// Returns the fixed part of the record that the open has if it becomes persistent. `None`: it
+    /// is no file or has no CreateGuid.
     pub(crate) fn head(
         &self,
         user: &str,
@@ -539,31 +557,32 @@ impl Open {
         })
     }
 
-    /// Whether it outlives the server.
+    /// Returns true if it outlives the server, and is not being closed.
     pub fn is_persistent(&self) -> bool {
         self.persistent.get().is_some_and(|p| !p.is_erased())
     }
 
-    /// What responses say of how long it lives.
+    /// Returns its durability, as responses report it.
     pub fn durable(&self) -> Option<&Durable> {
         let persistent = self.persistent.get().map(|p| &p.durable);
         persistent.or(self.durable.as_ref())
     }
 }
 
-/// What CREATEs with persistent opens made before the start.
+/// Files that CREATEs with persistent opens made before the start.
 pub struct Made {
     pub(crate) secret: SipKey,
     pub(crate) before: HashMap<CallKey, (VolumeId, Ino)>,
-    /// Until when clients may ask, on the monotonic clock.
+    /// End of the time in which clients may ask, on the monotonic clock.
     pub(crate) until: Duration,
 }
 
-/// The first byte of a key: those of NFSv3 begin with a number below 22, those of NFSv4 with 128 and more.
+/// The first byte of a key: those of NFSv3 begin with a number below 22, those of NFSv4 with 128
+/// and more.
 pub(crate) const FIRST: u8 = 0x40;
 
 impl Made {
-    /// What is known at `now`, the start.
+    /// Collects the CREATEs that the log has at `now`, the start.
     pub fn new(secret: SipKey, done: &[DoneCall], now: Duration) -> Made {
         let ours = done.iter().filter(|call| call.key.0[0] == FIRST);
         Made {
@@ -575,7 +594,7 @@ impl Made {
         }
     }
 
-    /// What the CREATE of this name is known by in the log.
+    /// Returns the log's key of the CREATE with this name.
     pub(crate) fn key(&self, (client, create): Name) -> CallKey {
         let mut hash = self.secret.hash128(&[&client, &create]).to_le_bytes();
         hash[0] = FIRST;

@@ -1,6 +1,8 @@
 //! Sessions, tree connects and opens (MS-SMB2 §3.3.1.8 to §3.3.1.10).
 //!
-//! A session ends with the last of its connections, at its LOGOFF, or when its client sets up another in its place. Its opens end with it: every claim of theirs is taken back, and what they were to delete is deleted; but for durable ones ([`crate::open::durable`]).
+//! A session ends with its last connection, at its LOGOFF, or when its client sets up another in
+//! its place. Its opens end with it, except durable ones ([`crate::open::durable`]): all their
+//! claims are released, and files that they were to delete are deleted.
 
 use crate::SERVICE;
 use crate::open::durable::{self, Durable};
@@ -38,21 +40,21 @@ pub struct Session {
     pub id: u64,
     /// The user's name, as it was created.
     pub user: String,
-    /// On whose behalf it acts.
+    /// The identity that it acts as.
     pub identity: Arc<Identity>,
-    /// What its connections have in common.
+    /// Result of NEGOTIATE, the same on all its connections.
     pub negotiated: Negotiated,
-    /// What signs on its first connection, and what binds others to it.
+    /// Signs on its first connection, and authenticates the binding of others.
     pub signer: Arc<Signer>,
-    /// What encrypts its messages, if the client can.
+    /// Encrypts its messages, if the client can.
     pub sealing: Option<Sealing>,
-    /// What its messages are refused without; a share may say more.
+    /// Protection without which its messages are refused; a share may demand more.
     pub protection: Protection,
-    /// To whom limits charge it: the ClientGuid.
+    /// The key that limits charge it under: the ClientGuid.
     pub client_key: ClientKey,
-    /// As what it has claims.
+    /// The client that its claims belong to.
     pub client: Client,
-    /// The owner of what it does outside of an open.
+    /// The owner of its operations outside of an open.
     pub walker: Owner,
     trees: Mutex<HashMap<u32, Arc<Tree>>>,
     opens: Mutex<HashMap<u64, Arc<Open>>>,
@@ -60,17 +62,17 @@ pub struct Session {
     ended: AtomicBool,
     /// Its connections.
     pub channels: Mutex<Channels>,
-    /// When its user's ticket is over.
+    /// End of its user's ticket.
     pub expires: Expiry,
     /// Kerberos has established its user, each time that they were authenticated.
     pub kerberos: AtomicBool,
-    /// How its client wants directories listed ([`crate::info::apple::Form`]).
+    /// The form in which its client wants directories listed ([`crate::info::apple::Form`]).
     pub listings: AtomicU8,
     /// Its client is one of macOS: it has asked what the server can do ([`crate::info::apple`]).
     pub is_apple: AtomicBool,
 }
 
-/// When a session's authentication is over, which another one puts off.
+/// Time at which a session's authentication ends. Reauthentication puts it off.
 pub struct Expiry(AtomicU64);
 
 impl Default for Expiry {
@@ -82,13 +84,13 @@ impl Default for Expiry {
 impl Expiry {
     const NEVER: u64 = u64::MAX;
 
-    /// Sets it, on the monotonic clock; `None`: it never is.
+    /// Sets the end, on the monotonic clock; `None`: never.
     pub fn set(&self, at: Option<Duration>) {
         let at = at.and_then(|at| u64::try_from(at.as_millis()).ok());
         self.0.store(at.unwrap_or(Expiry::NEVER), Ordering::Relaxed);
     }
 
-    /// Whether it is over.
+    /// Returns true if the end has passed.
     pub fn has_passed(&self, clock: &dyn Clock) -> bool {
         match self.0.load(Ordering::Relaxed) {
             Expiry::NEVER => false,
@@ -107,7 +109,7 @@ pub struct Keys {
     pub protection: Protection,
 }
 
-/// What a tree connect leads to.
+/// The object of a tree connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// IPC$: named pipes.
@@ -121,7 +123,7 @@ pub enum Target {
 pub struct Tree {
     /// Its number within the session, never 0.
     pub id: u32,
-    /// What it leads to.
+    /// The object that it gives access to.
     pub target: Target,
     /// The share's name, as it is published.
     pub share: String,
@@ -170,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -192,7 +194,7 @@ impl Session {
         self.trees.lock().get(&id).cloned()
     }
 
-    /// Ends a tree connect and all opens under it; whether there was one.
+    /// Ends a tree connect and all opens under it. Returns false if there is none.
     pub fn disconnect(&self, id: u32, vfs: &Vfs, leases: &Leases) -> bool {
         if self.trees.lock().remove(&id).is_none() {
             return false;
@@ -247,7 +249,8 @@ impl Session {
         opens.values().filter(|open| which(open)).cloned().collect()
     }
 
-    /// Whether something below a directory of a volume is open, by the paths at which it was opened.
+    /// Returns true if a file below a directory of a volume is open, by the paths at which files
+    /// were opened.
     pub fn has_open_below(&self, volume: VolumeId, path: &str) -> bool {
         let opens = self.opens.lock();
         opens.values().any(|open| open.is_below(volume, path))
@@ -267,7 +270,8 @@ impl Session {
         (self.trees.lock().len(), self.opens.lock().len())
     }
 
-    /// Ends it; the connections that it was on, and its opens, the oldest first, which are the caller's to end.
+    /// Ends it. Returns its connections and its opens, the oldest first; the caller has to end
+    /// them.
     pub fn end(&self) -> (Vec<Arc<dyn Line>>, Vec<Arc<Open>>) {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
@@ -292,14 +296,14 @@ pub struct Named {
     pub path: String,
 }
 
-/// Where a listing of a directory stands.
+/// Position of a directory listing.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// What names have to match; it stays until the listing is begun anew.
+    /// Pattern that names have to match, until the listing starts anew.
     pub pattern: Option<String>,
     /// The cookie of the last entry that was returned.
     pub cookie: u64,
-    /// Something was returned.
+    /// True if an entry was returned.
     pub any: bool,
 }
 
@@ -311,17 +315,17 @@ pub struct Open {
     pub session: AtomicU64,
     /// The tree connect that it was made under.
     pub tree: AtomicU32,
-    /// What is open.
+    /// The open object.
     pub kind: Kind,
     /// The access that was granted, bits of [`mask`].
     pub access: u32,
-    /// As what it has claims.
+    /// The owner of its claims.
     pub owner: Owner,
     /// The key under which its client caches: another open of it does not take that away.
     pub key: Who,
     /// The holder of the client's lease on its directory, as far as its CREATE has said.
     pub parent: Option<Owner>,
-    /// What it caches by.
+    /// Its oplock or lease.
     pub hold: Hold,
     /// It outlives its session's connections.
     pub durable: Option<Durable>,
@@ -329,15 +333,16 @@ pub struct Open {
     pub persistent: OnceLock<Persistent>,
     /// The id that its client made up for it.
     pub create_guid: Option<durable::Name>,
-    /// What its CREATE came to (CreateAction).
+    /// CreateAction of its CREATE.
     pub action: AtomicU32,
     /// The newest channel sequence that a request of it had.
     pub sequence: AtomicU16,
-    /// Every WRITE is to be durable before it is answered, as its CREATE has asked; see [`Open::writes_through`].
+    /// Every WRITE is to be durable before it is answered, as its CREATE has asked; see
+    /// [`Open::writes_through`].
     pub write_through: bool,
 }
 
-/// What is open.
+/// An open object.
 pub enum Kind {
     /// A named pipe.
     Pipe(Box<Mutex<Pipe>>),
@@ -345,7 +350,7 @@ pub enum Kind {
     File(Box<File>),
 }
 
-/// What a stream is of.
+/// The file or directory that a stream belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     /// The file.
@@ -355,12 +360,12 @@ pub struct Base {
 }
 
 impl File {
-    /// Whether it is a directory, and no symbolic link to one.
+    /// Returns true for a directory, but not for a symbolic link to one.
     pub fn directory(&self) -> bool {
         self.directory.load(Ordering::Relaxed)
     }
 
-    /// A name in it, of a directory, as its client sees it.
+    /// Returns a name in this directory as its client sees it.
     pub fn shown(&self, name: &[u8]) -> String {
         match self.posix {
             true => names::shown_posix(name),
@@ -377,9 +382,10 @@ impl File {
     }
 }
 
-/// The numbers of the LOCKs of an open that were carried out last (§3.3.5.14): one that is sent again, because its response was lost with
-/// its channel, changes nothing. A client has several under way by giving each a place of its own, of 1 to 64; place 0 is of those
-/// that are not sent again. It takes memory when the first one has a place.
+/// The numbers of the LOCKs of an open that were carried out last (§3.3.5.14): one that is sent
+/// again, because its response was lost with its channel, changes nothing. A client has several
+/// under way by giving each a place of its own, of 1 to 64; place 0 is of those that are not sent
+/// again. It takes memory when the first one has a place.
 #[derive(Default)]
 pub struct LockSequences(Option<Box<[Option<u8>; 64]>>);
 
@@ -390,7 +396,8 @@ impl LockSequences {
         all.get_mut(place as usize)
     }
 
-    /// Whether this one was carried out. If not, no other of its place is the last one any more.
+    /// Returns true if a LOCK with this sequence was carried out last. If not, its place is
+    /// cleared.
     pub fn was_done(&mut self, sequence: u32) -> bool {
         let number = (sequence & 0xf) as u8;
         match self.place(sequence) {
@@ -410,7 +417,7 @@ impl LockSequences {
             .collect()
     }
 
-    /// It was carried out now.
+    /// Notes that a LOCK with this sequence was carried out.
     pub fn done(&mut self, sequence: u32) {
         if let Some(last) = self.place(sequence) {
             *last = Some((sequence & 0xf) as u8);
@@ -431,29 +438,30 @@ pub struct Held {
 pub struct File {
     /// The file.
     pub id: FileId,
-    /// It is a directory, which it may cease to be: one that is empty can become a symbolic link.
+    /// True for a directory. An empty directory can become a symbolic link.
     pub directory: AtomicBool,
     /// The file or directory that it is a stream of.
     pub base: Option<Base>,
     /// Its name at this open, which a rename changes.
     pub named: Mutex<Named>,
-    /// Where its listing stands.
+    /// Position of its listing.
     pub listing: Mutex<Listing>,
-    /// Where the last READ or WRITE ended, in bytes, which clients may ask for.
+    /// Position after the last READ or WRITE, in bytes, which clients may ask for.
     pub position: AtomicU64,
     /// Byte ranges that it has locked.
     pub locks: Mutex<Vec<Held>>,
-    /// What it has locked and unlocked last.
+    /// Sequence numbers of its last LOCK requests.
     pub sequences: Mutex<LockSequences>,
     /// It has a claim in the table.
     pub claimed: bool,
-    /// What it watches, of a directory.
+    /// Its watch, if it is a directory.
     pub watch: Mutex<Watching>,
-    /// What was changed and is reported with its CLOSE, bits of [`crate::proto::filter`].
+    /// Changes that are reported with its CLOSE, bits of [`crate::proto::filter`].
     pub unreported: AtomicU32,
     /// Keeps the inode when it loses its name.
     pub pin: Option<Pin>,
-    /// It was opened with POSIX extensions: its new names are exact, and it loses the name with its own close.
+    /// It was opened with POSIX extensions: its new names are exact, and it loses the name with its
+    /// own close.
     pub posix: bool,
 }
 
@@ -466,7 +474,7 @@ impl Open {
         }
     }
 
-    /// Whether it is of something below a directory of a volume, by the path at which it was opened.
+    /// Returns true if it was opened below this directory of a volume.
     pub fn is_below(&self, volume: VolumeId, path: &str) -> bool {
         self.has_path(volume, |own| below(own, path).is_some())
     }
@@ -476,15 +484,17 @@ impl Open {
         self.has_path(volume, |own| own == path)
     }
 
-    /// Returns true if its path in a volume is such a one. Opens in snapshots keep their path, and do not count.
+    /// Returns true if its path in a volume is such a one. Opens in snapshots keep their path, and
+    /// do not count.
     fn has_path(&self, volume: VolumeId, such: impl Fn(&str) -> bool) -> bool {
         let file = self.file();
         let file = file.filter(|file| file.claimed && file.id.volume == volume);
         file.is_some_and(|file| such(&file.named.lock().path))
     }
 
-    /// Takes note of a request's channel sequence (§3.3.5.2.10). False if the client has lost the channel that the request came
-    /// on, and may have sent it again on another: it is too old to change anything.
+    /// Takes note of a request's channel sequence (§3.3.5.2.10). False if the client has lost the
+    /// channel that the request came on, and may have sent it again on another: it is too old to
+    /// change anything.
     pub fn is_current(&self, sequence: u16) -> bool {
         let newest = self.sequence.load(Ordering::Relaxed);
         match sequence.wrapping_sub(newest) {
@@ -506,12 +516,12 @@ impl Open {
         }
     }
 
-    /// Whether what is written through it is durable when it is answered.
+    /// Returns true if its writes are durable when they are answered.
     pub fn writes_through(&self) -> bool {
         self.write_through || self.persistent.get().is_some()
     }
 
-    /// Whether all bits of `wanted` were granted.
+    /// Returns true if all bits of `wanted` were granted.
     pub fn may(&self, wanted: u32) -> bool {
         self.access & wanted == wanted
     }
@@ -523,7 +533,8 @@ impl Open {
             persistent.forget();
         }
         self.hold.stands_alone();
-        // Before what it cached: who waits for that goes on as soon as it is given up, and is not to find a denial.
+        // Before what it cached: who waits for that goes on as soon as it is given up, and is not
+        // to find a denial.
         self.unclaim(vfs, leases);
         leases.end(&self.hold);
     }
@@ -546,16 +557,17 @@ impl Open {
     }
 }
 
-/// How contents are checked (see [`AccessModel`]).
+/// Access check of an operation on contents (see [`AccessModel`]).
 #[derive(Clone, Copy)]
 pub enum Access<'o> {
-    /// By the permissions: before and outside of an open.
+    /// Checks permissions, before and outside of an open.
     Permissions(&'o Owner),
-    /// By the permissions, on behalf of a client that has this lease on the directory in which entries are changed.
+    /// Checks permissions, for a client that has this lease on the directory in which entries are
+    /// changed.
     Within(&'o Owner, Option<&'o Owner>),
-    /// By what an open was granted.
+    /// Checks the access that an open was granted.
     Open(&'o Open),
-    /// Not at all: what this request has made, with the key of its grant.
+    /// Checks nothing: this request has made the file. Has the key of its grant.
     Made(&'o Owner, &'o Who),
 }
 
@@ -623,7 +635,7 @@ impl Channels {
         Some(number)
     }
 
-    /// Takes the channel on a connection out; whether it was the last one.
+    /// Removes the channel on a connection. Returns true if it was the last one.
     pub fn remove(&mut self, connection: u64) -> bool {
         let is = |on: &Weak<dyn Line>| on.upgrade().is_some_and(|on| on.id() == connection);
         self.on.retain(|on| on.strong_count() > 0 && !is(on));

@@ -1,4 +1,4 @@
-//! Shares: an export that is one, for the clients that its rules admit over SMB; and IPC$.
+//! Shares: exports that have a share, for the clients that their rules admit over SMB, and IPC$.
 
 use crate::open::channel::Channel;
 use crate::open::session::Target;
@@ -11,8 +11,8 @@ use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
 /// The share for named pipes.
 pub const PIPES: &str = "IPC$";
 
-/// All shares that admit a client of the server's address `local`, by name, without IPC$. What is
-/// not listed is found by its name alone.
+/// Returns all shares that admit a client of the server's address `local`, by name, without IPC$.
+/// Shares that are not browsable are included.
 pub fn all<'t>(
     vfs: &Vfs,
     table: &'t ExportTable,
@@ -32,7 +32,8 @@ pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
     table.of_volume(volume)?.share.as_ref()
 }
 
-/// Whether only what is encrypted reaches what a tree connect leads to: as the share is now, not as it was when it was connected to.
+/// Returns true if a tree connect's target is reached only by encrypted messages. The share's
+/// current settings count, not those at the time of the tree connect.
 pub fn must_seal(table: &ExportTable, target: Target) -> bool {
     match target {
         Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.encrypted),
@@ -40,7 +41,8 @@ pub fn must_seal(table: &ExportTable, target: Target) -> bool {
     }
 }
 
-/// Whether opens under a tree connect may outlive the server, as the share is now.
+/// Returns true if opens under a tree connect may outlive the server, by the share's current
+/// settings.
 pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
     match target {
         Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.continuous),
@@ -98,7 +100,7 @@ pub fn find(
     let encrypted = share.encrypted || !meets(false);
     let (user, share_name) = (&session.user, &share.name);
     if !meets(encrypted) {
-        tracing::warn!(%client, user, share = share_name, "a session was refused a share: its export rule wants Kerberos, or a client's certificate (see sec= and xprtsec= of --export-options)");
+        tracing::warn!(%client, user, share = share_name, "refused share: its export rule wants Kerberos, or a client's certificate (see sec= and xprtsec= of --export-options)");
         return Err(Status::ACCESS_DENIED);
     }
     if encrypted && session.sealing.is_none() {

@@ -1,7 +1,7 @@
 //! Byte-range locks that wait for others (MS-SMB2 §3.3.5.14.2).
 //!
-//! The table of claims keeps the queue and says whose turn it is. A request that waits is found here by its open and its range;
-//! it ends with a lock, with CANCEL, or with its open.
+//! The table of claims keeps the queue and grants the locks. A waiting request is found here by its
+//! open and its range. It ends with the lock, with CANCEL, or with its open.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(crate) type Key = (u64, u64, u64);
 /// Requests for locks that wait.
 #[derive(Default)]
 pub struct Waits {
-    /// What each waits for: true, it has the lock; false, its open is over.
+    /// A signal for each request that waits: true if the lock was granted, false if its open ended.
     pub(crate) waiting: Mutex<HashMap<Key, Arc<Signal<bool>>>>,
 }
 

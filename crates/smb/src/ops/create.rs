@@ -1,9 +1,10 @@
-//! CREATE (MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1): opens, makes or replaces a file or directory, or opens a pipe.
+//! CREATE (MS-SMB2 §3.3.5.9, MS-FSA §2.1.5.1): opens, makes or replaces a file or directory, or
+//! opens a pipe.
 //!
-//! In this order: the path is walked from the share's root, each name in any case; what is there decides with the disposition
-//! what is to be done; what is missing is made; the access that is asked for is compared with what the caller may have,
-//! once and for all of the open's life; the claim is entered, against which others' opens may speak; and what is to be
-//! overwritten is cut. A wait repeats none of it ([`Step`]).
+//! Its steps, in this order: walk the path from the share's root, comparing names in any case;
+//! choose the action by the disposition and the existing file; create a missing file; check the
+//! access that is asked for, once for the life of the open; enter the claim, which other opens may
+//! conflict with; truncate a file that is overwritten. A wait repeats none of them ([`Step`]).
 
 use crate::context::run::{CommandResult, Failure, Operand, Run};
 use crate::context::step::{Claimed, Found, Step};
@@ -31,8 +32,8 @@ use weir_vfs::grace::Kinds;
 use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Stop, Suspend};
 
-/// The mode of files and directories that are made, of which the umask is left where their directory passes no list on: what a
-/// client of SMB says of permissions is in no mode.
+/// The mode of files and directories that are made, of which the umask is left where their
+/// directory passes no list on: what a client of SMB says of permissions is in no mode.
 const MODE: u32 = 0o777;
 const FILE_UMASK: u32 = 0o133;
 const DIRECTORY_UMASK: u32 = 0o022;
@@ -45,7 +46,7 @@ mod action {
     pub const OVERWRITTEN: u32 = 3;
 }
 
-/// Where a path leads.
+/// Result of walking a path.
 enum Walked {
     Found(Found),
     /// The directory in which a name is missing, and the name.
@@ -53,7 +54,7 @@ enum Walked {
         dir: FileRef,
         named: Named,
     },
-    /// A symbolic link on the way, and how many names are behind it.
+    /// A symbolic link on the way, and the number of names behind it.
     Link(FileRef, usize),
 }
 
@@ -168,7 +169,8 @@ impl<'a> Run<'a> {
         self.claimed(&session.session, Claimed::new(open, found.attr), &request)
     }
 
-    /// What a path led to; made by this CREATE, if a crash was between that and what it is recorded as.
+    /// Marks a file that was found as made, if this CREATE made it and a crash came before its open
+    /// was recorded.
     fn made_before(&mut self, root: FileId, mut found: Found, request: &Request) -> Found {
         let name = self.create_name(request);
         let before = name.and_then(|name| self.s.made.before(name, self.s.clock.monotonic()));
@@ -253,7 +255,7 @@ impl<'a> Run<'a> {
             .then_some(wanted)
     }
 
-    /// The name of a CREATE whose open is to be persistent.
+    /// Returns the name of a CREATE whose open is to be persistent.
     fn create_name(&self, request: &Request) -> Option<durable::Name> {
         match self.persistent(request) {
             Some(durable::Wanted::Second { guid, .. }) => {
@@ -263,7 +265,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Walks a path, in any case if not `exact`. What is on the way has to be a directory.
+    /// Walks a path, in any case if not `exact`. All names but the last have to be directories.
     fn walk(
         &mut self,
         root: &Operand<'_>,
@@ -636,7 +638,8 @@ impl<'a> Run<'a> {
         Ok(open)
     }
 
-    /// The lease that is asked for, if the client may have it: from 2.1 on of version 1, from 3.0 on of version 2 as well.
+    /// The lease that is asked for, if the client may have it: from 2.1 on of version 1, from 3.0
+    /// on of version 2 as well.
     fn lease(&self, request: &Request) -> Option<leases::Wanted> {
         let second = self.conn.dialect() > Some(crate::proto::dialect::Dialect::Smb210);
         request.lease.filter(|wanted| second || !wanted.is_second())
@@ -799,8 +802,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Fails unless the volume has room to allocate `size` bytes to a file that has `used` of them. Nothing is allocated: space is
-/// taken as it is written.
+/// Fails unless the volume has room to allocate `size` bytes to a file that has `used` of them.
+/// Nothing is allocated: space is taken as it is written.
 pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<(), Status> {
     let more = size.saturating_sub(used);
     match more > 0 && more > operand.available_to_caller() {
@@ -809,7 +812,7 @@ pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<()
     }
 }
 
-/// Whether what is there may be opened so.
+/// Checks that the existing file may be opened by this request.
 fn check(found: &Found, request: &Request) -> Result<(), Status> {
     let attr = &found.attr;
     let directory = entry::shows_directory(attr);
@@ -826,7 +829,8 @@ fn check(found: &Found, request: &Request) -> Result<(), Status> {
         if directory {
             return Err(Status::OBJECT_NAME_COLLISION);
         }
-        // What hides a file must be said again by who overwrites it (MS-FSA §2.1.5.1.2.1).
+        // To overwrite a hidden file, the request must repeat its hiding attributes (MS-FSA
+        // §2.1.5.1.2.1).
         let hides = attributes::HIDDEN | attributes::SYSTEM;
         if u32::from(attr.dos) & hides & !request.attributes != 0 {
             return Err(Status::ACCESS_DENIED);

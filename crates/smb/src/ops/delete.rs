@@ -10,8 +10,8 @@ use weir_vfs::{
     Stop, Suspend, Transport, Vfs,
 };
 
-/// Has others close what they have closed and keep open for a later use, before a file is marked: nothing else may be in
-/// the way of its removal (MS-FSA §2.1.5.15.3).
+/// Breaks the handle caching of others, so that they close files that they keep open for later use,
+/// before a file is marked. No cached open may be in the way of the removal (MS-FSA §2.1.5.15.3).
 ///
 /// # Errors
 /// Wait for that.

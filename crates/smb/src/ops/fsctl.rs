@@ -1,8 +1,8 @@
 //! Controls of files (MS-FSCC §2.3): holes, copies within the server, object ids.
 //!
-//! **Copies.** Chunks whose ends are those of blocks share the blocks with their source; others are read, each as a whole, and written
-//! as they were, under the limits of the volume; holes stay holes. What a copy has done is not done again when it goes on after a
-//! wait ([`Copying`]).
+//! **Copies.** Chunks that begin and end at block boundaries share the blocks with their source.
+//! Others are read as a whole and written, under the limits of the volume. Holes stay holes. A copy
+//! that resumes after a wait repeats nothing ([`Copying`]).
 
 use crate::context::run::{Failure, Run};
 use crate::context::step::{Copying, Ranges, Step};
@@ -35,7 +35,8 @@ mod code {
     pub const COPYCHUNK_WRITE: u32 = 0x0014_80f2;
 }
 
-/// Chunks of one copy, bytes of a chunk and bytes of a copy at most: what Windows has (MS-SMB2 §3.3.3).
+/// Chunks of one copy, bytes of a chunk and bytes of a copy at most: what Windows has (MS-SMB2
+/// §3.3.3).
 const MOST_CHUNKS: u32 = 256;
 const MOST_OF_CHUNK: u32 = 1 << 20;
 const MOST_OF_COPY: u32 = 16 << 20;
@@ -204,7 +205,8 @@ impl Run<'_> {
         }
     }
 
-    /// FSCTL_QUERY_ALLOCATED_RANGES. A file that was not made sparse has no holes as far as clients are concerned.
+    /// FSCTL_QUERY_ALLOCATED_RANGES. A file that was not made sparse has no holes as far as clients
+    /// are concerned.
     fn ranges(
         &mut self,
         session: &Session,
@@ -324,7 +326,8 @@ impl Run<'_> {
         if from >= end || from + len > end.next_multiple_of(BLOCK) {
             return Err(Status::NOT_SUPPORTED.into());
         }
-        // A part of a cluster ends where its file does, so that no success covers bytes that were not copied.
+        // A part of a cluster ends where its file does, so that no success covers bytes that were
+        // not copied.
         if from + len > end && !len.is_multiple_of(BLOCK) {
             return Err(Status::INVALID_PARAMETER.into());
         }
@@ -515,7 +518,8 @@ impl Run<'_> {
     }
 }
 
-/// FILE_OBJECTID_BUFFER (MS-FSCC §2.1.3.1): an inode's number is never used again, so that it is the id.
+/// FILE_OBJECTID_BUFFER (MS-FSCC §2.1.3.1): an inode's number is never used again, so that it is
+/// the id.
 fn object_id(file: &File) -> Vec<u8> {
     let (id, mut out) = (file.main().id, Vec::with_capacity(64));
     for _ in 0..2 {

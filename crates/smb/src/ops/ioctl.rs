@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 §3.3.5.15): what clients ask of every server. Controls of files: [`crate::ops::fsctl`].
+//! IOCTL (MS-SMB2 §3.3.5.15): requests to the server. Controls of files: [`crate::ops::fsctl`].
 
 use crate::context::run::{CommandResult, Failure, Run};
 use crate::open::session::Kind;
@@ -23,15 +23,17 @@ const IS_FSCTL: u32 = 1;
 /// Bytes of the response before its output.
 const FIXED: usize = 48;
 
-/// What clients are to believe of the speed of an interface in bit/s: they only compare it.
+/// Reported speed of an interface in bit/s. Clients only compare it.
 const SPEED: u64 = 10_000_000_000;
-/// RSS_CAPABLE (§2.2.32.5): several connections to the interface gain something, as cores serve them side by side.
+/// RSS_CAPABLE (§2.2.32.5): several connections to the interface gain something, as cores serve
+/// them side by side.
 const RSS: u32 = 1;
 /// Address families (§2.2.32.5.1).
 const INTERNET: u16 = 2;
 const INTERNET_6: u16 = 0x17;
 
-/// NETWORK_INTERFACE_INFO (§2.2.32.5) of the address that the client has reached: more connections go there.
+/// NETWORK_INTERFACE_INFO (§2.2.32.5) of the address that the client has reached: more connections
+/// go there.
 fn interface(address: IpAddr) -> [u8; 152] {
     let mut out = Vec::with_capacity(152);
     out.put_u32(0);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use weir_base::VolumeId;
 
 impl Service {
-    /// Every open of a volume below a directory that has been renamed, or of the directory, with a session or without.
+    /// Every open of a volume below a directory that has been renamed, or of the directory, with a
+    /// session or without.
     fn opens_under(&self, volume: VolumeId, dir: &str) -> Vec<Arc<Open>> {
         let under = |open: &Open| open.is_below(volume, dir) || open.is_at(volume, dir);
         let mut out = self.leases.durables.all(under);
@@ -18,7 +19,8 @@ impl Service {
         out
     }
 
-    /// Returns false if the record of a persistent open below a directory has no room for a longer path.
+    /// Returns false if the record of a persistent open below a directory has no room for a longer
+    /// path.
     pub(crate) fn may_move(&self, volume: VolumeId, from: &str, to: &str) -> bool {
         let fits = |open: &Arc<Open>| {
             let (Some(persistent), Some(file)) = (open.persistent.get(), open.file()) else {
@@ -35,8 +37,8 @@ impl Service {
         self.opens_under(volume, from).iter().all(fits)
     }
 
-    /// Gives an open directory, and all opens below it, the path that it has after a rename that was decided after `seen` renames.
-    /// Returns the persistent opens whose record is to change.
+    /// Gives an open directory, and all opens below it, the path that it has after a rename that
+    /// was decided after `seen` renames. Returns the persistent opens whose record is to change.
     pub(crate) fn moved(
         &self,
         volume: VolumeId,

@@ -45,17 +45,17 @@ const REPLACE: u32 = 1;
 mod mode {
     /// FILE_SYNCHRONOUS_IO_ALERT and FILE_SYNCHRONOUS_IO_NONALERT, which exclude each other.
     pub const SYNCHRONOUS: u32 = 0x30;
-    /// All that there are.
+    /// All defined bits.
     pub const ALL: u32 = 0x103e;
 }
 
-/// Where a new name is to be.
+/// Location of a new name.
 struct Place {
     /// The directory, within its volume and among all.
     at: FileRef,
     dir: FileId,
     name: Vec<u8>,
-    /// What has the name in any case, as it is stored.
+    /// Stored form of an existing name that is equal but for case.
     existing: Option<Box<[u8]>>,
     /// The path as clients see it.
     shown: String,
@@ -277,7 +277,8 @@ impl Run<'_> {
                 self.set_size(&session, &open, file, size)?;
             }
             class::ALLOCATION => {
-                // What is allocated ahead is not; below the end it cuts (MS-FSA §2.1.5.15.1).
+                // Allocation ahead of the end has no effect; below the end it truncates (MS-FSA
+                // §2.1.5.15.1).
                 let size = r.u64().map_err(short)?;
                 self.set_allocation(&session, &open, file, size)?;
             }
@@ -386,7 +387,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What of a security descriptor is said. To set the same again changes nothing more.
+    /// Sets the parts of a security descriptor. To set the same again changes nothing more.
     fn set_security(
         &mut self,
         session: &Session,
@@ -500,7 +501,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sets attributes of an admitted file. If `guard` is not its change time any more, the request is decided anew.
+    /// Sets attributes of an admitted file. If `guard` is not its change time any more, the request
+    /// is decided anew.
     pub(crate) fn set_attributes(
         &mut self,
         operand: &Operand<'_>,
@@ -581,7 +583,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a directory has no entries.
+    /// Returns true if a directory has no entries.
     pub(crate) fn is_empty(
         &mut self,
         session: &Session,
@@ -603,7 +605,7 @@ impl Run<'_> {
         Ok(empty)
     }
 
-    /// Where a new name is to be; `exact`: a client with POSIX extensions says so.
+    /// Finds the location of a new name. `exact`: for a client with POSIX extensions.
     fn place(&mut self, session: &Session, to: &str, exact: bool) -> Result<Place, Stop<Failure>> {
         let to: Cow<'_, str> = match exact {
             true => names::of_posix(to).into(),
@@ -657,7 +659,7 @@ impl Run<'_> {
         })
     }
 
-    /// Whether a file could be opened to be deleted, with such a denial, beside what others have open.
+    /// Returns true if the file could be opened for deletion, with this denial, beside other opens.
     pub(crate) fn passes(
         &self,
         session: &Session,
@@ -738,7 +740,8 @@ impl Run<'_> {
             if !posix && (found.attr.kind == FileKind::Directory || file.directory()) {
                 return Err(Status::ACCESS_DENIED.into());
             }
-            // What others have open is not replaced, or loses its name at least for nobody who denies that.
+            // An open file is not replaced. With POSIX semantics it is, unless one of its opens
+            // denies deletion.
             let deny = match posix {
                 true => Modes::NONE,
                 false => Modes::BOTH | Modes::DELETE,
@@ -794,8 +797,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives an open its new name, which was looked up after `seen` renames of directories; and if it is a directory, those below it
-    /// their new paths.
+    /// Gives an open its new name, which was looked up after `seen` renames of directories; and if
+    /// it is a directory, those below it their new paths.
     fn remember(&mut self, open: &Arc<Open>, file: &File, mut new: Named, seen: u64) {
         if file.directory() {
             for open in self.s.moved(file.id.volume, open, new, seen) {
@@ -840,7 +843,8 @@ impl Run<'_> {
     }
 }
 
-/// Reads the RootDirectory and the name of a rename or a link. Over SMB there is no root but the share's (MS-SMB2 §3.3.5.21.1).
+/// Reads the RootDirectory and the name of a rename or a link. Over SMB there is no root but the
+/// share's (MS-SMB2 §3.3.5.21.1).
 fn new_name(r: &mut Reader<'_>) -> Result<String, Stop<Failure>> {
     let short = |_| Status::INFO_LENGTH_MISMATCH;
     let (root, len) = (r.u64().map_err(short)?, r.u32().map_err(short)?);
@@ -850,7 +854,7 @@ fn new_name(r: &mut Reader<'_>) -> Result<String, Stop<Failure>> {
     Ok(from_utf16(r.bytes(len as usize).map_err(short)?)?)
 }
 
-/// Whether an open may change its file's size, or what is allocated to it, to `size` bytes.
+/// Checks that an open may change its file's size or allocation to `size` bytes.
 fn may_resize(open: &Open, file: &File, size: u64) -> Result<(), Stop<Failure>> {
     if file.directory() || size > i64::MAX as u64 {
         return Err(Status::INVALID_PARAMETER.into());

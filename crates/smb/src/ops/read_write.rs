@@ -68,7 +68,8 @@ impl Run<'_> {
                         if let Some(persistent) = open.persistent.get()
                             && let Some(lsn) = persistent.erase()?
                         {
-                            // What others gain by the close, they keep over a crash.
+                            // The record is removed durably before another client can profit from
+                            // the close.
                             self.c.step = Step::Erased(open, attr);
                             return Err(self.recorded(lsn));
                         }
@@ -120,7 +121,7 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// What a command waits for that goes on when a change of a record is durable.
+    /// Suspends a command until a change of a record is durable.
     pub(crate) fn recorded(&self, lsn: Lsn) -> Stop<Failure> {
         let records = Arc::clone(&self.s.leases.persistents.records);
         Suspend::Record(records, lsn).into()
@@ -181,7 +182,7 @@ impl Run<'_> {
             if open.access & (mask::WRITE_DATA | mask::APPEND_DATA) == 0 {
                 return Err(Status::ACCESS_DENIED.into());
             }
-            // What is done in a directory is durable when it is answered.
+            // Changes of a directory are durable when they are answered.
             if !file.directory() {
                 self.commit(&session, &open, file, (0, 0))?;
             }
@@ -191,7 +192,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// Makes what was written to a range of an open file durable before the response; of all of it, if the length is 0.
+    /// Makes what was written to a range of an open file durable before the response; of all of it,
+    /// if the length is 0.
     pub(crate) fn commit(
         &mut self,
         session: &Session,
@@ -405,7 +407,7 @@ impl Run<'_> {
         if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
         }
-        // Who may not use the data must not keep others from it.
+        // A client without access to the data must not keep others from them.
         let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
         if open.access & data == 0 {
             return Err(Status::ACCESS_DENIED.into());
@@ -414,7 +416,7 @@ impl Run<'_> {
         let access = Access::Open(&open);
         let _ = self.enter(&session, file.id, access, Exempt)?;
         let freed = match std::mem::take(&mut self.c.step) {
-            // What it frees is freed now.
+            // Its ranges are unlocked now that this is recorded.
             Step::Recorded(freed) => {
                 drop(freed);
                 put_locked(&mut self.c.out);
@@ -423,7 +425,8 @@ impl Run<'_> {
             Step::Locked(freed) => freed,
             step => {
                 self.c.step = step;
-                // Only clients that may lose a channel, or the open's session, send again what was done.
+                // Only clients that may lose a channel, or the open's session, send again what was
+                // done.
                 let repeats =
                     session.negotiated.dialect >= Dialect::Smb300 || open.durable().is_some();
                 let sequence = Some(sequence).filter(|_| repeats);
@@ -451,7 +454,7 @@ impl Run<'_> {
             };
             match lsn {
                 Some(lsn) if !freed.is_empty() => {
-                    // What others gain by it, they keep over a crash.
+                    // The unlock is durable before another client can profit from it.
                     self.c.step = Step::Recorded(freed);
                     return Err(self.recorded(lsn));
                 }
@@ -462,8 +465,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// Locks and unlocks what a LOCK says, all or none; what was unlocked stays so (§3.3.5.14.1), and is freed when what is returned
-    /// is dropped.
+    /// Locks and unlocks what a LOCK says, all or none; what was unlocked stays so (§3.3.5.14.1),
+    /// and is freed when what is returned is dropped.
     fn lock_all(
         &mut self,
         open: &Arc<Open>,
@@ -613,7 +616,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether an open may have so many ranges locked.
+/// Returns true if an open may have `locks` ranges locked.
 fn has_room(open: &Open, file: &File, locks: usize) -> bool {
     let recorded = open.persistent.get();
     locks <= MAX_LOCKS && recorded.is_none_or(|p| p.has_room(&file.named.lock(), locks))
@@ -642,7 +645,7 @@ fn put_locked(out: &mut Vec<u8>) {
     out.put_u16(0);
 }
 
-/// Whether data can be read from something and written to it.
+/// Returns true for a file with data that can be read and written.
 pub(crate) fn is_regular(attr: &Attr) -> bool {
     attr.kind == FileKind::Regular
 }

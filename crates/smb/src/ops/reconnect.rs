@@ -41,7 +41,8 @@ impl Durables {
         if open.is_persistent() && !back.persistent {
             return Err(none);
         }
-        // The first version asks by the number alone; an open that it made has an id of zeroes (§3.3.5.9.7, §3.3.5.9.12).
+        // The first version asks by the number alone; an open that it made has an id of zeroes
+        // (§3.3.5.9.7, §3.3.5.9.12).
         let guid = open.create_guid.map_or([0; 16], |(_, guid)| guid);
         if back.guid.is_some_and(|asked| asked != guid) {
             return Err(none);
@@ -67,8 +68,9 @@ impl Durables {
 }
 
 impl Service {
-    /// Ends the durable opens that have been without a session longest, to make room in the table of claims for a request from an
-    /// address: its own, or if it has none and its share of the table is not used up, any. Returns false if there are none.
+    /// Ends the durable opens that have been without a session longest, to make room in the table
+    /// of claims for a request from an address: its own, or if it has none and its share of the
+    /// table is not used up, any. Returns false if there are none.
     pub(crate) fn make_room(&self, address: IpAddr) -> bool {
         let any = !self.vfs.claims.share_used_up(address);
         let gone = self.leases.durables.take_oldest(address, any);
@@ -80,7 +82,8 @@ impl Service {
         !gone.is_empty()
     }
 
-    /// Asks the table of claims; a second time, if it has no room and opens without a session yield.
+    /// Asks the table of claims; a second time, if it has no room and opens without a session
+    /// yield.
     pub(crate) fn with_room<T>(
         &self,
         address: IpAddr,
@@ -94,7 +97,7 @@ impl Service {
         }
     }
 
-    /// Whether another session of the user has this open, and it is durable.
+    /// Returns true if another session of the user has this open, and it is durable.
     fn has(&self, session: &Session, open: u64) -> bool {
         let others = self.all_sessions().into_iter();
         let mut others = others.filter(|o| o.id != session.id && o.user == session.user);
@@ -103,14 +106,15 @@ impl Service {
 }
 
 impl Run<'_> {
-    /// What a CREATE asks for of durable opens, as far as the dialect has it.
+    /// Returns the durability that a CREATE asks for, if the dialect has that version.
     pub(crate) fn durable(&self, request: &Request) -> Option<Wanted> {
         let second = self.conn.dialect() >= Some(Dialect::Smb300);
         let has = |wanted: &Wanted| second || *wanted == Wanted::First;
         request.durable.filter(has)
     }
 
-    /// A CREATE that was sent before: what it has opened (§3.3.5.9.10). `None`: it was not, and is now under way.
+    /// A CREATE that was sent before: what it has opened (§3.3.5.9.10). `None`: it was not, and is
+    /// now under way.
     pub(crate) fn replayed(
         &mut self,
         session: &Arc<Session>,
@@ -143,11 +147,11 @@ impl Run<'_> {
         if !replay {
             return Err(Status::DUPLICATE_OBJECTID);
         }
-        // What it came to when it was carried out.
+        // CreateAction of the CREATE that was carried out.
         let action = Some(open.action.load(Ordering::Relaxed));
         if session.open(open.id).is_none() {
-            // As it is, to the session that has it; a persistent one also to the next, since the response may be lost with the
-            // session, or the server.
+            // As it is, to the session that has it; a persistent one also to the next, since the
+            // response may be lost with the session, or the server.
             return match open.is_persistent() {
                 true => {
                     let back = Back {
@@ -182,7 +186,8 @@ impl Run<'_> {
         self.take_over(session, tree, request, (back, None))
     }
 
-    /// Takes over an open that is kept; with `action`, as the response to the CREATE that has made it.
+    /// Takes over an open that is kept; with `action`, as the response to the CREATE that has made
+    /// it.
     fn take_over(
         &mut self,
         session: &Arc<Session>,
@@ -202,7 +207,8 @@ impl Run<'_> {
                 // Until the session has it.
                 let _moves = self.s.moves.read();
                 let open = match durables.take(back, session, request) {
-                    // The client has noticed before the server that its connection is lost: for a second that may be.
+                    // The client has noticed before the server that its connection is lost: for a
+                    // second that may be.
                     Err(Status::OBJECT_NAME_NOT_FOUND) if first && self.s.has(session, back.id) => {
                         self.c.step = Step::Awaited;
                         return Err(Stop::Suspended(Suspend::Client(Box::pin(async move {
@@ -255,7 +261,8 @@ impl Run<'_> {
         }))))
     }
 
-    /// The response to a CREATE of an open that was there, with the action that it had, or a new one.
+    /// The response to a CREATE of an open that was there, with the action that it had, or a new
+    /// one.
     pub(crate) fn again(
         &mut self,
         session: &Arc<Session>,

@@ -5,7 +5,8 @@ use crate::open::persistent::Deletes;
 use crate::open::session::{File, Open};
 
 impl Run<'_> {
-    /// Records an open as it is now, if it is persistent. The response waits for that, but not for room in the log.
+    /// Records an open as it is now, if it is persistent. The response waits for that, but not for
+    /// room in the log.
     pub(crate) fn note(&mut self, open: &Open, file: &File) {
         if let Some(persistent) = open.persistent.get() {
             let lsn = persistent.note_some_time(file);

@@ -1,4 +1,4 @@
-//! A CREATE as it is asked for (MS-SMB2 §2.2.13): its fixed part and its contexts.
+//! Decoding of a CREATE request (MS-SMB2 §2.2.13): its fixed part and its contexts.
 
 use crate::auth::security::{self, Wanted};
 use crate::info::ea::{self, Ea};
@@ -43,12 +43,12 @@ impl Disposition {
         all.get(number as usize).copied()
     }
 
-    /// Whether it makes what is not there.
+    /// Returns true if it creates a missing file.
     pub fn makes(self) -> bool {
         !matches!(self, Disposition::Open | Disposition::Overwrite)
     }
 
-    /// Whether it cuts what is there.
+    /// Returns true if it truncates an existing file.
     pub fn cuts(self) -> bool {
         use Disposition::{Overwrite, OverwriteIf, Supersede};
         matches!(self, Supersede | Overwrite | OverwriteIf)
@@ -66,7 +66,7 @@ pub(crate) struct Request {
     /// The oplock level that is asked for, or that a lease is.
     pub oplock: u8,
     pub lease: Option<leases::Wanted>,
-    /// A durable open is asked for, or one that was is to be taken over.
+    /// The durability that is asked for, or the earlier open to take over.
     pub durable: Option<durable::Wanted>,
     pub back: Option<durable::Back>,
     /// MxAc and QFid were asked for.
@@ -74,12 +74,12 @@ pub(crate) struct Request {
     pub disk_id: bool,
     /// The second of a snapshot (TWrp).
     pub second: Option<i64>,
-    /// What a file that is made is to have (ExtA, SecD).
+    /// Extended attributes and security of a file that is created (ExtA, SecD).
     pub eas: Vec<Ea>,
     pub security: Option<Wanted>,
-    /// Of a client with POSIX extensions: the mode of what is made.
+    /// The mode of a file that is created; only clients with POSIX extensions send it.
     pub posix: Option<u32>,
-    /// What macOS asks for of the server.
+    /// The query of macOS about the server.
     pub apple: Option<apple::Query>,
     /// Bytes to allocate for what is made or overwritten (AlSi).
     pub allocation: u64,
@@ -165,7 +165,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Looks the create contexts through (§2.2.13.2). What is not known is skipped.
+    /// Decodes the create contexts (§2.2.13.2). Unknown contexts are skipped.
     fn contexts(&mut self, mut rest: &[u8]) -> Result<(), Status> {
         let mut durable = Vec::new();
         for _ in 0..MOST_CONTEXTS {
@@ -199,7 +199,8 @@ impl Request {
                 next => rest = rest.get(next..).ok_or(Malformed)?,
             }
         }
-        // They exclude each other, but for those of the first version, of which the one that takes over counts (§3.3.5.9.6).
+        // They exclude each other, but for those of the first version, of which the one that takes
+        // over counts (§3.3.5.9.6).
         use durable::Wanted::First;
         match durable[..] {
             [] => {}
@@ -215,7 +216,8 @@ impl Request {
         Ok(())
     }
 
-    /// Leaves the POSIX extensions to clients that have negotiated them: the path is taken as theirs, or as everybody's.
+    /// Leaves the POSIX extensions to clients that have negotiated them: the path is taken as
+    /// theirs, or as everybody's.
     pub fn for_client(mut self, has_posix: bool) -> Request {
         self.posix = self.posix.filter(|_| has_posix);
         if self.posix.is_some() {
@@ -224,7 +226,7 @@ impl Request {
         self
     }
 
-    /// Whether a bit of CreateOptions is set.
+    /// Returns true if a bit of CreateOptions is set.
     pub fn asks(&self, option: u32) -> bool {
         self.options & option != 0
     }

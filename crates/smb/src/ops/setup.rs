@@ -1,4 +1,5 @@
-//! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to §3.3.5.8).
+//! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to
+//! §3.3.5.8).
 
 use crate::auth::ntlm::{Challenge, Claimed};
 use crate::auth::spnego::{self, Mechanism, State};
@@ -31,7 +32,7 @@ use weir_vfs::{Identity, Stop};
 const BINDING: u8 = 1;
 /// SMB2_SESSION_FLAG_ENCRYPT_DATA (§2.2.6).
 const ENCRYPT_DATA: u16 = 4;
-/// What clients are to know of a share (§2.2.10, ShareFlags).
+/// ShareFlags of a tree connect (§2.2.10).
 mod share_flag {
     /// Files are not to be cached offline.
     pub const NO_CACHING: u32 = 0x30;
@@ -40,9 +41,9 @@ mod share_flag {
 }
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY (§2.2.10): opens may outlive the server.
 const CONTINUOUS_AVAILABILITY: u32 = 0x10;
-/// Why a logon is refused whose list of mechanisms has a wrong integrity code.
+/// Cause of a refused logon: the integrity code over the list of mechanisms is wrong.
 pub(crate) const CHANGED: &str = "its list of mechanisms was changed on the way";
-/// What every NTLM message begins with.
+/// First bytes of every NTLM message.
 const NTLM: &[u8] = b"NTLMSSP\0";
 
 impl Service {
@@ -101,17 +102,17 @@ pub(crate) struct Unwrapped<'t> {
     pub token: spnego::Token<'t>,
 }
 
-/// Who was authenticated.
+/// An authenticated user.
 pub(crate) struct Authenticated {
     /// The user's name.
     pub user: String,
-    /// On whose behalf the session acts.
+    /// The identity that the session acts as.
     pub identity: Identity,
     /// The key that the authentication ended with (§3.3.1.8, FullSessionKey).
     pub key: Vec<u8>,
-    /// How long it is good for; `None`: for ever.
+    /// Validity of the authentication; `None`: unlimited.
     pub lifetime: Option<Duration>,
-    /// By Kerberos, rather than NTLM.
+    /// True for Kerberos, false for NTLM.
     pub kerberos: bool,
 }
 
@@ -149,7 +150,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// SESSION_SETUP (§3.3.5.5): NTLM in two steps, Kerberos in one, or more if the client has guessed another mechanism.
+    /// SESSION_SETUP (§3.3.5.5): NTLM in two steps, Kerberos in one, or more if the client has
+    /// guessed another mechanism.
     pub(crate) fn session_setup(&mut self) -> CommandResult {
         if let Step::Authenticates(waiting) = std::mem::take(&mut self.c.step) {
             return self.accepted(*waiting);
@@ -242,7 +244,8 @@ impl Run<'_> {
                 let waiting = TicketWait::believed(mechanism);
                 return self.accept(asked, setup, client, waiting);
             }
-            // It guessed another mechanism; it is asked for this one, and sends that in a second first message.
+            // It guessed another mechanism; it is asked for this one, and sends that in a second
+            // first message.
             chosen => {
                 if chosen != Mechanism::Ntlm {
                     setup.stage = Stage::WantsTicket(chosen);
@@ -261,7 +264,8 @@ impl Run<'_> {
         Ok(Status::MORE_PROCESSING_REQUIRED)
     }
 
-    /// The session that the connection is to be bound to, once it is sure that its client asks for it (§3.3.5.5).
+    /// The session that the connection is to be bound to, once it is sure that its client asks for
+    /// it (§3.3.5.5).
     fn binds_to(&mut self) -> Result<Arc<Session>, Status> {
         let session = self.s.session(self.header.session);
         let session = session.ok_or(Status::USER_SESSION_DELETED)?;
@@ -293,7 +297,7 @@ impl Run<'_> {
         }
         drop(state);
         if !session.signer.verify(self.message) {
-            tracing::warn!(peer = %self.conn.peer, user = session.user, "a channel without the session's signature was refused");
+            tracing::warn!(peer = %self.conn.peer, user = session.user, "refused channel: not signed with the session's key");
             return Err(Status::ACCESS_DENIED);
         }
         Ok(session)
@@ -356,7 +360,7 @@ impl Run<'_> {
                 return Err(self.refuse(&asked, &user, "a wrong password, or no such user"));
             }
         };
-        // Who changed the list of mechanisms on the way is noticed (RFC 4178 §5).
+        // Detects a list of mechanisms that was changed on the way (RFC 4178 §5).
         let mechanisms = setup.mechanisms.as_deref();
         if let (Some(mic), Some(list)) = (client.token.mic, mechanisms)
             && !crate::proto::legacy::equal(&established.mic(false, list), mic)
@@ -379,7 +383,8 @@ impl Run<'_> {
         self.complete(asked, setup, who, &message)
     }
 
-    /// Sets the session up, or renews it, or binds the connection to it, for a user who was authenticated.
+    /// Sets the session up, or renews it, or binds the connection to it, for a user who was
+    /// authenticated.
     pub(crate) fn complete(
         &mut self,
         asked: Asked,
@@ -453,7 +458,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    /// Refuses a logon: slowly, and with a line in the log. Who cannot say any more who they are has no session (§3.3.5.5.3).
+    /// Refuses a logon, with a delayed answer and a line in the log. If this was a
+    /// reauthentication, the session ends (§3.3.5.5.3).
     pub(crate) fn refuse(&mut self, asked: &Asked, user: &str, why: &str) -> Stop<Failure> {
         if let Some(session) = &asked.renews {
             self.s.end(session, How::Over);
@@ -544,9 +550,10 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Removes the records of the persistent opens under the tree connect, and has the request wait until that is durable: what others
-    /// gain by the disconnect, they keep over a crash, and no open is there again that its client has given up. `erased` is how far it
-    /// has come, if it has waited for room in the log.
+    /// Removes the records of the persistent opens under the tree connect, and has the request wait
+    /// until that is durable: what others gain by the disconnect, they keep over a crash, and no
+    /// open is there again that its client has given up. `erased` is how far it has come, if it has
+    /// waited for room in the log.
     fn erase_under(
         &mut self,
         session: &Session,

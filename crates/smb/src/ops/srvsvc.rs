@@ -38,7 +38,7 @@ fn put_share(out: &mut Vec<u8>, level: u32, share: &Share<'_>) -> bool {
     true
 }
 
-/// What the pointers of a share's information lead to.
+/// Writes the strings that the pointers in a share's information refer to.
 fn put_share_strings(out: &mut Vec<u8>, level: u32, share: &Share<'_>) {
     rpc::put_string(out, share.name);
     if level >= 1 {
@@ -174,7 +174,8 @@ impl Run<'_> {
                 let names = lsa::Names::new(&*self.s.users, &known, machine.as_deref());
                 let result = lsa::call(call.operation, call.stub, &names, &self.s.name);
                 if let Some(coming) = names.lacked() {
-                    // Nothing was done yet: the call is made again when the name service has replied.
+                    // Nothing was done yet: the call is made again when the name service has
+                    // replied.
                     return Err(Suspend::Users(coming).into());
                 }
                 result

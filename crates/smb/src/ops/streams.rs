@@ -1,8 +1,8 @@
-//! Named streams (MS-FSCC §2.1.5): opened by `file:stream`, listed with their file, renamed within it; and what else a file is
-//! given when it is made.
+//! Named streams (MS-FSCC §2.1.5): opened by `file:stream`, listed with their file, renamed within
+//! it. Also the other properties that a file gets when it is created.
 //!
-//! A stream has its own data and claims. Attributes, permissions and identity are its file's, with which a stream of a name that is
-//! new is made too. NFS does not see streams.
+//! A stream has its own data and claims. Attributes, permissions and identity are its file's. To
+//! create a stream of a file that does not exist creates the file too. NFS does not see streams.
 
 use crate::context::run::{Failure, Operand, Run};
 use crate::context::step::{Found, Step};
@@ -129,7 +129,8 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// FileStreamInformation (MS-FSCC §2.4.49): the file's own data, which a directory has not, and its streams.
+    /// FileStreamInformation (MS-FSCC §2.4.49): the file's own data, which a directory has not, and
+    /// its streams.
     pub(crate) fn put_streams(
         &mut self,
         session: &Session,
@@ -188,7 +189,7 @@ impl Run<'_> {
                     ino: at.ino,
                     ..base.id
                 };
-                // What others have open is not replaced.
+                // A stream that others have open is not replaced.
                 if !self.passes(session, taken, Modes::BOTH | Modes::DELETE)? {
                     return Err(Status::ACCESS_DENIED.into());
                 }

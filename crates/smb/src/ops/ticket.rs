@@ -34,7 +34,7 @@ impl Run<'_> {
         }))))
     }
 
-    /// Goes on with what has become of it.
+    /// Resumes a SESSION_SETUP with the result of its ticket.
     pub(crate) fn accepted(&mut self, waiting: TicketWait) -> CommandResult {
         let accepted = waiting.accepted.lock().take();
         let (Some(accepted), Some((asked, mut setup))) = (accepted, waiting.about) else {

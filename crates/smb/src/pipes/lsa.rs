@@ -1,11 +1,13 @@
-//! The pipe `lsarpc` (MS-LSAD, MS-LSAT), by which clients show names for the identifiers of a security descriptor, and find the
-//! identifier of a name.
+//! The pipe `lsarpc` (MS-LSAD, MS-LSAT), by which clients show names for the identifiers of a
+//! security descriptor, and find the identifier of a name.
 //!
-//! Users and groups are numbers (see [`crate::auth::security`]): S-1-22-1-uid is `Unix User\NAME`, the user who logs on and acts as that number or else
-//! the machine's, S-1-22-2-gid is `Unix Group\NAME`, as Samba has them. A number without a name is its own name. The machine's names are its name service's to say,
-//! which may take seconds: a call that lacks one waits and is made again. Users of Active Directory domains have the names
-//! that their tickets had, and groups of domains those that are the same in every domain; others are for a domain controller to say. Nothing here can be changed, and a policy handle
-//! stands for nothing.
+//! Users and groups are numbers (see [`crate::auth::security`]). S-1-22-1-uid is `Unix User\NAME`,
+//! with the name of the user who logs on and acts as that number, or else of the machine's user.
+//! S-1-22-2-gid is `Unix Group\NAME`. Samba has the same names. A number without a name is its own
+//! name. The machine's names come from its name service, which may take seconds: a call that lacks
+//! one waits and is run again. Users of Active Directory domains have the names from their tickets.
+//! Groups of domains have names only if these are the same in every domain; a domain controller
+//! knows the others. Nothing here can be changed, and all policy handles are the same.
 
 use crate::auth::domains::Known;
 use crate::auth::sid::{Sid, sid};
@@ -52,16 +54,19 @@ const POLICY: [u8; 20] = [
     0, 0, 0, 0, b'w', b'e', b'i', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
 ];
 const NO_POLICY: [u8; 20] = [0; 20];
-/// Identifiers and names of one call at most: as many as MS-LSAT §2.2.9 allows clients that know the least.
+/// Identifiers and names of one call at most: as many as MS-LSAT §2.2.9 allows clients that know
+/// the least.
 pub(crate) const MOST: u32 = 1000;
 
-/// What it says that it is a member of: its domain is for tickets to say ([`crate::auth::domains`]).
+/// The workgroup that the server reports as its own. Its Active Directory domain is known only from
+/// tickets ([`crate::auth::domains`]).
 pub(crate) const NO_DOMAIN: &str = "WORKGROUP";
 
 const UNIX_USER: &str = "Unix User";
 const UNIX_GROUP: &str = "Unix Group";
 
-/// Identifiers with names of their own: the authority, what follows, the domain, the name, the kind.
+/// Identifiers with names of their own: the authority, what follows, the domain, the name, the
+/// kind.
 const KNOWN: [(u8, &[u32], &str, &str, u16); 6] = [
     (1, &[0], "", "Everyone", kind::WELL_KNOWN),
     (3, &[0], "", "CREATOR OWNER", kind::WELL_KNOWN),
@@ -92,7 +97,8 @@ const IN_EVERY_DOMAIN: [(u32, &str, u16); 11] = [
     (520, "Group Policy Creator Owners", kind::GROUP),
 ];
 
-/// What a call comes to on the server of this name: its results in NDR, or nothing if there is no such operation.
+/// Runs a call on the server with this name. Returns its results in NDR, or `None` if there is no
+/// such operation.
 ///
 /// # Errors
 /// Its arguments cannot be read.
@@ -105,7 +111,7 @@ pub fn call(
     let mut r = Reader::new(stub);
     let mut out = Vec::new();
     match operation {
-        // Whatever is asked for, of which server: there is one policy.
+        // There is one policy, for every access and every server name.
         operation::OPEN_POLICY | operation::OPEN_POLICY_2 => {
             out.put(&POLICY);
             out.put_u32(Status::SUCCESS.0);
@@ -184,7 +190,7 @@ pub fn call(
     Ok(Some(out))
 }
 
-/// No results.
+/// Returns a response without results.
 fn nothing(status: Status) -> Vec<u8> {
     let mut out = Results::default();
     out.u32(0);
@@ -269,7 +275,7 @@ fn texts(r: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
     strings(r, count)
 }
 
-/// So many strings (RPC_UNICODE_STRING), and then their letters.
+/// Reads `count` strings (RPC_UNICODE_STRING), whose letters follow the array.
 pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Malformed> {
     if count > MOST {
         return Err(Malformed);
@@ -297,7 +303,7 @@ pub(crate) fn strings(r: &mut Reader<'_>, count: u32) -> Result<Vec<String>, Mal
     each.collect()
 }
 
-/// Who knows names.
+/// Sources of names.
 pub struct Names<'n> {
     users: &'n dyn Users,
     known: &'n Known,
@@ -306,7 +312,7 @@ pub struct Names<'n> {
 }
 
 impl<'n> Names<'n> {
-    /// Those who log on, those of domains, and the machine's.
+    /// Returns names of the users who log on, of domains, and of this machine.
     pub fn new(
         users: &'n dyn Users,
         known: &'n Known,
@@ -320,7 +326,7 @@ impl<'n> Names<'n> {
         }
     }
 
-    /// What was not known and is coming.
+    /// Takes the signal for a name that is being looked up, if one was missing.
     pub fn lacked(&self) -> Option<Arc<Signal<()>>> {
         self.lacked.take()
     }
@@ -341,7 +347,7 @@ impl<'n> Names<'n> {
     }
 }
 
-/// What an identifier and a name come to.
+/// An identifier and its name.
 struct Named {
     domain: Option<(Cow<'static, str>, Sid)>,
     name: String,
@@ -438,7 +444,7 @@ impl Named {
         if let Some(named) = of_a_domain.and_then(|sid| Named::in_domain(sid, known)) {
             return named;
         }
-        // Who is of the machine is called so, or by the number, if it is said which.
+        // Users and groups of the machine are found by name or number in the domains of their kind.
         if is(domain, UNIX_GROUP) {
             let gid = name
                 .parse()
@@ -484,7 +490,8 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
     out.align(0, 4);
 }
 
-/// The domains that the findings are of, then the findings: `fixed` puts one with the place of its domain, `rest` what it points to.
+/// The domains that the findings are of, then the findings: `fixed` puts one with the place of its
+/// domain, `rest` what it points to.
 fn put_found(
     out: &mut Vec<u8>,
     status: Status,
@@ -682,7 +689,7 @@ mod tests {
         assert!(Named::called("Unix User\\wheel", &names).sid.is_none());
         assert_eq!(Named::of(&Sid::user(1234), &names).name, "Mouse");
         assert!(names.lacked().is_none());
-        // What is not known yet is said to be coming.
+        // A name that is being looked up is reported as missing.
         Named::of(&Sid::group(8), &names);
         assert!(names.lacked().is_some() && names.lacked().is_none());
         Named::called("Unix User\\later", &names);

@@ -1,5 +1,6 @@
-//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are answered from the export table; `lsarpc`
-//! ([`crate::pipes::lsa`]), by which they show the names of users; `samr` ([`crate::pipes::samr`]), by which they list users; and `wkssvc`
+//! Named pipes of IPC$: `srvsvc` (MS-SRVS), by which clients list shares, with calls that are
+//! answered from the export table; `lsarpc` ([`crate::pipes::lsa`]), by which they show the names
+//! of users; `samr` ([`crate::pipes::samr`]), by which they list users; and `wkssvc`
 //! ([`crate::pipes::wkssvc`]), by which they ask what machine this is.
 
 use crate::pipes::rpc::{Binding, Syntax};
@@ -14,7 +15,7 @@ pub(crate) const SRVSVC: Syntax = [
 /// Bytes that wait to be read from a pipe, at most; then it takes no more calls.
 pub(crate) const MOST_UNREAD: usize = 1 << 20;
 
-/// What answers the calls on a pipe.
+/// The service behind a pipe.
 #[derive(Clone, Copy)]
 pub(crate) enum Endpoint {
     Srvsvc,

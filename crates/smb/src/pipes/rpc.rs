@@ -1,7 +1,9 @@
-//! DCE/RPC over a named pipe (MS-RPCE, C706 §12): BIND and REQUEST of one interface, in little-endian NDR32.
+//! DCE/RPC over a named pipe (MS-RPCE, C706 §12): BIND and REQUEST of one interface, in
+//! little-endian NDR32.
 //!
-//! A pipe keeps the responses that have not been read. Requests come whole, in one fragment: the calls that are served have
-//! short arguments. Whatever is not understood is answered with a fault, or ends the binding.
+//! A pipe keeps the responses that have not been read. Requests have one fragment, since the calls
+//! that are served have short arguments. A request that is not understood is answered with a fault,
+//! or ends the binding.
 
 use crate::auth::sid::Sid;
 use crate::proto::status::Status;
@@ -48,9 +50,9 @@ pub struct Call<'a> {
     pub stub: &'a [u8],
 }
 
-/// What a fragment asks for.
+/// The request in a fragment.
 pub enum Asked<'a> {
-    /// It is answered already.
+    /// The fragment is answered already.
     Nothing,
     /// A call.
     Call(Call<'a>),
@@ -78,7 +80,7 @@ fn close(out: &mut [u8], start: usize) {
 }
 
 impl Binding {
-    /// Nothing is bound yet.
+    /// Returns a binding without a presentation context.
     pub fn new(interface: Syntax, endpoint: &'static str) -> Binding {
         Binding {
             interface,
@@ -87,10 +89,10 @@ impl Binding {
         }
     }
 
-    /// Reads a fragment. What is answered without the interface is, in `out`.
+    /// Reads a fragment. Responses that do not need the interface are appended to `out`.
     ///
     /// # Errors
-    /// It is none of this protocol: the pipe is of no use any more.
+    /// The fragment is malformed, and the pipe cannot be used any more.
     pub fn accept<'f>(
         &mut self,
         fragment: &'f [u8],
@@ -231,8 +233,8 @@ pub fn fault(out: &mut Vec<u8>, call: &Call<'_>, status: u32) {
 /// A pointer that leads somewhere; the number has no meaning.
 pub const POINTER: u32 = 0x0002_0000;
 
-/// The results of a call while they are put together in NDR32 (C706 §14). What a structure's pointers lead to comes behind the whole structure:
-/// its strings with [`Results::settle`], in their order.
+/// Encoder of a call's results in NDR32 (C706 §14). The objects of a structure's pointers follow
+/// the whole structure. Its strings are written by [`Results::settle`], in their order.
 #[derive(Default)]
 pub struct Results {
     out: Vec<u8>,
@@ -274,7 +276,8 @@ impl Results {
         self.out.put(bytes);
     }
 
-    /// A string (RPC_UNICODE_STRING, MS-DTYP §2.3.10) of 32,767 units at most, whose letters follow with [`Results::settle`].
+    /// A string (RPC_UNICODE_STRING, MS-DTYP §2.3.10) of 32,767 units at most, whose letters follow
+    /// with [`Results::settle`].
     pub fn text(&mut self, text: &str) {
         let len = 2 * text.encode_utf16().count() as u16;
         self.u32(u32::from(len) << 16 | u32::from(len));

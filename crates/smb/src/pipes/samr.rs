@@ -1,16 +1,19 @@
 //! The pipe `samr` (MS-SAMR), by which clients list users, and find names and numbers of accounts.
 //!
-//! **Accounts.** There are two domains: the server's own, whose users are those who log on (`weir users`), and `Builtin`. The identifier of the server's is
-//! S-1-22-1 and a user's relative one the number that the user acts as, so that what is listed here is what security descriptors have
-//! ([`crate::auth::security`]); of several users with one number the first by name stands for it. Each domain has one group, as clients expect:
-//! `None`, of which all users are, and `Users`, of which everybody is who can log on. Groups of the machine, and all of other domains, are not
-//! listed; `lsarpc` has their names ([`crate::pipes::lsa`]).
+//! **Accounts.** There are two domains: the server's own, with the users who log on (`weir users`),
+//! and `Builtin`. The identifier of the server's is S-1-22-1, and a user's relative identifier is
+//! the number that the user acts as, so identifiers here and in security descriptors are the same
+//! ([`crate::auth::security`]). Of several users with one number, the first by name is listed. Each
+//! domain has one group, as clients expect: `None`, with all users, and `Users`, with everybody who
+//! can log on. Groups of the machine and accounts of other domains are not listed; `lsarpc` has
+//! their names ([`crate::pipes::lsa`]).
 //!
-//! **Access.** Every user who has logged on may read; of passwords there is nothing. Whatever would change
-//! something is denied, and what no client needs is no operation.
+//! **Access.** Every user who has logged on may read; no information about passwords is given.
+//! Calls that would change something are denied, and calls that no client needs do not exist.
 //!
-//! **Handles** say what they stand for and are kept nowhere, so a client may have any number of them, and gains nothing by making one up.
-//! A listing goes on behind the number of the last user that it has returned, whichever users have come and gone since.
+//! **Handles** contain the identity of their object and are stored nowhere, so a client may have
+//! any number of them, and gains nothing by making one up. A listing resumes behind the number of
+//! the last user that it has returned, even if users have come and gone since.
 
 use crate::auth::sid::{Sid, sid};
 use crate::auth::users::{User, Users};
@@ -95,8 +98,8 @@ mod op {
 /// Bytes of a listing in one response, whatever the client asks for.
 const MOST_BYTES: u32 = 128 << 10;
 
-/// The group of all users (DOMAIN_GROUP_RID_USERS), as servers that are in no domain name it. Should a user have that number, it is the user's where it is
-/// not said which is meant.
+/// The group of all users (DOMAIN_GROUP_RID_USERS), as servers that are in no domain name it.
+/// Should a user have that number, it is the user's where it is not said which is meant.
 pub(crate) const EVERY_USER: u32 = 513;
 pub(crate) const EVERY_USER_NAME: &str = "None";
 /// DOMAIN_ALIAS_RID_USERS.
@@ -125,12 +128,12 @@ impl Domain {
     }
 }
 
-/// What a handle stands for.
+/// The object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     Server,
     Domain(Domain),
-    /// By the number that it acts as.
+    /// A user, by their number.
     User(u32),
     /// `None`.
     Group,
@@ -176,7 +179,7 @@ impl Object {
 /// The accounts.
 pub struct Sam<'s> {
     users: &'s dyn Users,
-    /// In ascending order of their numbers.
+    /// The users in ascending order of their numbers.
     pub(crate) all: Arc<[Arc<User>]>,
     /// The server's name, which its domain has.
     pub(crate) server: &'s str,
@@ -188,7 +191,7 @@ pub(crate) fn number(user: &User) -> u32 {
 }
 
 impl<'s> Sam<'s> {
-    /// Those of the server of this name.
+    /// Returns the accounts of the server with this name.
     pub fn new(users: &'s dyn Users, server: &'s str) -> Sam<'s> {
         Sam {
             users,
@@ -232,7 +235,8 @@ impl<'s> Sam<'s> {
     }
 }
 
-/// What is left out of a response when a call fails: a status stands alone, or behind what pointers and handles of nothing take.
+/// Returns the response of a call that fails: the status behind as many null words as the pointers
+/// and handles take.
 fn failed(words: usize, status: Status) -> Vec<u8> {
     let mut out = Results::default();
     (0..words).for_each(|_| out.u32(0));
@@ -242,7 +246,7 @@ fn failed(words: usize, status: Status) -> Vec<u8> {
 /// Words of a handle.
 const HANDLE: usize = 5;
 
-/// What a call comes to: its results in NDR, or nothing if there is no such operation.
+/// Runs a call. Returns its results in NDR, or `None` if there is no such operation.
 ///
 /// # Errors
 /// Its arguments cannot be read.
@@ -253,7 +257,8 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
         op::CONNECT | op::CONNECT_2 | op::CONNECT_3 | op::CONNECT_4 => opened(Object::Server),
         op::CONNECT_5 => {
             let mut out = Results::default();
-            // Its version: the third of the protocol (SAMPR_REVISION_INFO_V1), without more features.
+            // Its version: the third of the protocol (SAMPR_REVISION_INFO_V1), without more
+            // features.
             out.u32s([1, 1, 3, 0]);
             out.bytes(&Object::Server.handle());
             out.done(Status::SUCCESS)
@@ -330,7 +335,7 @@ pub fn call(operation: u16, stub: &[u8], sam: &Sam<'_>) -> Result<Option<Vec<u8>
             }
             _ => failed(2, Status::INVALID_HANDLE),
         },
-        // What would change something.
+        // Changes are denied.
         op::CREATE_GROUP | op::CREATE_USER | op::CREATE_ALIAS => {
             failed(HANDLE + 1, Status::ACCESS_DENIED)
         }
@@ -555,7 +560,7 @@ fn place(r: &mut Reader<'_>) -> Result<u32, Malformed> {
     }
 }
 
-/// What a lookup comes to, of which each has found this kind.
+/// Returns the status of a lookup that found these kinds.
 fn mapped(mut kinds: impl ExactSizeIterator<Item = u16>) -> Status {
     let all = kinds.len();
     match kinds.by_ref().filter(|kind| *kind != kind::UNKNOWN).count() {
@@ -572,8 +577,8 @@ fn put_ids(out: &mut Results, ids: &[u32]) {
     ids.iter().for_each(|id| out.u32(*id));
 }
 
-/// A listing (SAMPR_ENUMERATION_BUFFER): of the entries behind `resume` as many as `most` bytes have room for, and one at least; each says
-/// where to go on behind it.
+/// A listing (SAMPR_ENUMERATION_BUFFER): of the entries behind `resume` as many as `most` bytes
+/// have room for, and one at least; each says where to go on behind it.
 fn listed<'n>(
     status: Status,
     resume: u32,

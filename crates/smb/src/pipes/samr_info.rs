@@ -1,6 +1,7 @@
-//! What `samr` says of a domain, a user and a group, by levels (MS-SAMR §2.2.3, §2.2.4, §2.2.5, §2.2.6, §2.2.8), and who may read that.
+//! Information that `samr` returns about a domain, a user and a group, by levels (MS-SAMR §2.2.3,
+//! §2.2.4, §2.2.5, §2.2.6, §2.2.8), and its security descriptors.
 //!
-//! Users have a name and a number. Of all else that the levels have a place for nothing is known: those are empty, and times are never.
+//! Users have a name and a number. The other fields of the levels are empty, and times are never.
 
 use crate::auth::security::{DACL, GROUP, OWNER};
 use crate::auth::sid::{Sid, sid};
@@ -17,7 +18,7 @@ const NEVER: u64 = i64::MAX as u64;
 /// A span of time that never ends (MS-SAMR §2.2.4.1: negative).
 const FOR_EVER: u64 = 1 << 63;
 
-/// No information.
+/// Returns a response without information.
 fn none(status: Status) -> Vec<u8> {
     let mut out = Results::default();
     out.u32(0);
@@ -26,7 +27,7 @@ fn none(status: Status) -> Vec<u8> {
 
 /// SamrQueryInformationDomain: passwords have no rules, and accounts are not locked out.
 pub(crate) fn domain(domain: Domain, level: u16, sam: &Sam<'_>) -> Vec<u8> {
-    /// Of SERVER_ROLE, the one that has the accounts.
+    /// The SERVER_ROLE of a server that has the accounts.
     const PRIMARY: u32 = 3;
     let own = domain == Domain::Accounts;
     let name = sam.domain_name(domain);
@@ -230,8 +231,8 @@ pub(crate) fn alias(level: u16) -> Vec<u8> {
     out.done(Status::SUCCESS)
 }
 
-/// SamrQueryDisplayInformation: users (1), machines (2) and groups (3) of a domain from the place `start` on; so many, of so many bytes at most, and
-/// one at least.
+/// SamrQueryDisplayInformation: users (1), machines (2) and groups (3) of a domain from the place
+/// `start` on; so many, of so many bytes at most, and one at least.
 pub(crate) fn display(
     domain: Domain,
     level: u16,
@@ -279,7 +280,7 @@ pub(crate) fn display(
     })
 }
 
-/// Likewise, of nothing.
+/// SamrQueryDisplayInformation without entries.
 pub(crate) fn no_display(level: u16, status: Status) -> Vec<u8> {
     let mut out = Results::default();
     out.u32s([0; 2]);
@@ -288,7 +289,8 @@ pub(crate) fn no_display(level: u16, status: Status) -> Vec<u8> {
     out.done(status)
 }
 
-/// SamrQuerySecurityObject: everybody may read, nobody more (MS-SAMR §2.2.1.3 to §2.2.1.7: read and execute of each kind).
+/// SamrQuerySecurityObject: everybody may read, nobody more (MS-SAMR §2.2.1.3 to §2.2.1.7: read and
+/// execute of each kind).
 pub(crate) fn security(object: Object, parts: u32) -> Vec<u8> {
     const SELF_RELATIVE: u16 = 0x8000;
     const DACL_PRESENT: u16 = 4;

@@ -1,5 +1,5 @@
-//! The pipe `wkssvc` (MS-WKST), by which clients ask what machine this is. Who has logged on to it is for administrators, of whom it
-//! knows none.
+//! The pipe `wkssvc` (MS-WKST), by which clients query the name and version of this machine. The
+//! list of logged-on users is only for administrators, and there are none.
 
 use crate::pipes::lsa;
 use crate::pipes::rpc::{self, POINTER, Syntax};
@@ -19,7 +19,8 @@ const OK: u32 = 0;
 const ACCESS_DENIED: u32 = 5;
 const INVALID_LEVEL: u32 = 124;
 
-/// What a call comes to on the server of this name: its results in NDR, or nothing if there is no such operation.
+/// Runs a call on the server with this name. Returns its results in NDR, or `None` if there is no
+/// such operation.
 ///
 /// # Errors
 /// Its arguments cannot be read.

@@ -1,11 +1,11 @@
-//! How large a reply may become, known before its request is run.
+//! Upper bound of a reply's size, known before its request is run.
 
 use crate::proto::header::{self, HEADER, PROTOCOL, command};
 use weir_base::limits::MAX_IO;
 
-/// Most bytes of data that the reply to `record` has: what READs, queries and listings ask for (MS-SMB2 §2.2.19, §2.2.31,
-/// §2.2.33, §2.2.37). Where that is not to be seen, because the message is sealed or compressed, it is as much as a READ
-/// may ask for.
+/// Returns the maximum number of data bytes in the reply to `record`: the lengths that its READs,
+/// queries and listings ask for (MS-SMB2 §2.2.19, §2.2.31, §2.2.33, §2.2.37). For an encrypted or
+/// compressed message, whose requests cannot be read, it is the maximum length of a READ.
 pub fn reply_bound(record: &[u8]) -> usize {
     if record.first_chunk() != Some(&PROTOCOL) {
         return MAX_IO;

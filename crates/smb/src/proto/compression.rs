@@ -1,24 +1,30 @@
-//! Compressed messages (MS-SMB2 §2.2.42, §3.1.4.4, §3.1.5.3, §3.3.5.2.1.2): a message, or a chain, behind a header of its own.
+//! Compressed messages (MS-SMB2 §2.2.42, §3.1.4.4, §3.1.5.3, §3.3.5.2.1.2): a message, or a chain,
+//! behind a header of its own.
 //!
-//! The header comes in two forms. *Unchained*: the message's beginning as it is, and the rest in one algorithm. *Chained*, where both
-//! sides have negotiated it: any number of payloads, each with an algorithm of its own: none, LZ77, or Pattern_V1, which is one byte so
-//! many times. A signature is over the message before it was compressed; what is encrypted was compressed first.
+//! The header comes in two forms. *Unchained*: the message's beginning as it is, and the rest in
+//! one algorithm. *Chained*, if both sides have negotiated it: any number of payloads, each with an
+//! algorithm of its own: none, LZ77, or Pattern_V1, which repeats one byte. A signature covers the
+//! message before compression. Encryption comes after compression.
 //!
-//! **Received.** A client may compress anything once that is negotiated. What it comes to is said in front and bounded before memory is
-//! taken for it: to what this server would take uncompressed, which is little on a connection without a user.
+//! **Received.** A client may compress any message once compression is negotiated. The decompressed
+//! size is in the header, and is checked before memory is allocated. Its bound is that of a message
+//! that is not compressed, which is small on a connection without a user.
 //!
-//! **Sent.** The response to a READ that asks for it, from [`LEAST`] bytes of data on, and only if it becomes shorter by a sixteenth.
-//! Runs of one byte at both ends are found where the data are. Of the rest one block is tried, and only if that compresses, the rest is
-//! copied together and compressed: data that do not compress cost a few microseconds, and leave from the cache's pages as always.
+//! **Sent.** The response to a READ that asks for it is compressed, from [`LEAST`] bytes of data
+//! on, and only if it becomes shorter by a sixteenth. Runs of one byte at both ends are found in
+//! place. Of the rest one block is tried, and only if it compresses well, the rest is gathered and
+//! compressed. So incompressible data cost a few microseconds, and are sent from the cache's pages
+//! as always.
 
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::lz77;
 use crate::proto::wire::{Malformed, Put, Reader};
 use weir_base::limits::net::MAX_RECORD;
 
-/// What a compressed message begins with.
+/// First bytes of a compressed message.
 pub const COMPRESSED: [u8; 4] = [0xfc, b'S', b'M', b'B'];
-/// Bytes of the header of an unchained one, and of a chained one with that of its first payload (§2.2.42.1, §2.2.42.2).
+/// Bytes of the header of an unchained one, and of a chained one with that of its first payload
+/// (§2.2.42.1, §2.2.42.2).
 pub const HEADER: usize = 16;
 /// Bytes of a chained one's own header.
 const CHAIN: usize = 8;
@@ -35,21 +41,24 @@ mod algorithm {
     pub const LZ77: u16 = 2;
     pub const PATTERN_V1: u16 = 4;
 }
-/// SMB2_COMPRESSION_FLAG_CHAINED (§2.2.42), and SMB2_COMPRESSION_CAPABILITIES_FLAG_CHAINED (§2.2.3.1.3).
+/// SMB2_COMPRESSION_FLAG_CHAINED (§2.2.42), and SMB2_COMPRESSION_CAPABILITIES_FLAG_CHAINED
+/// (§2.2.3.1.3).
 const CHAINED: u16 = 1;
 
 /// Bytes of a READ's data from which they are compressed.
 pub const LEAST: usize = 4096;
 /// Bytes of data that are tried.
 const SAMPLE: usize = 4096;
-/// Of a message, a sixteenth has to be saved; of what is tried, an eighth.
+/// Least saving, as the divisor of a length: a sixteenth of a message, an eighth of the sample.
 const SAVED: usize = 16;
 const SAVED_OF_SAMPLE: usize = 8;
-/// Shortest run that is a pattern, and shortest rest that is compressed, in bytes (§3.1.4.4.1, §3.1.4.4).
+/// Shortest run that is a pattern, and shortest rest that is compressed, in bytes (§3.1.4.4.1,
+/// §3.1.4.4).
 const LEAST_RUN: usize = 64;
 const LEAST_REST: usize = 1024;
 
-/// How the messages of a connection may be compressed (§3.3.1.7, Connection.CompressionIds, Connection.SupportsChainedCompression).
+/// Compression algorithms of a connection (§3.3.1.7, Connection.CompressionIds,
+/// Connection.SupportsChainedCompression).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
     /// LZ77 was offered.
@@ -61,7 +70,8 @@ pub struct Algorithms {
 }
 
 impl Algorithms {
-    /// What a client's SMB2_COMPRESSION_CAPABILITIES has in common with this server (§2.2.3.1.3).
+    /// Returns the algorithms that a client's SMB2_COMPRESSION_CAPABILITIES has in common with this
+    /// server (§2.2.3.1.3).
     ///
     /// # Errors
     /// It is malformed, or offers nothing.
@@ -82,7 +92,7 @@ impl Algorithms {
         }
     }
 
-    /// Whether anything may be compressed.
+    /// Returns true if an algorithm is known to both sides.
     pub fn any(self) -> bool {
         self.lz77 || self.pattern
     }
@@ -108,10 +118,11 @@ impl Algorithms {
     }
 }
 
-/// What a compressed message says, which is `most` bytes at most.
+/// Decompresses a message to `most` bytes at most.
 ///
 /// # Errors
-/// It is malformed, longer, or compressed with what was not negotiated: the connection is to be closed (§3.3.5.2.1.2).
+/// It is malformed, longer, or compressed with what was not negotiated: the connection is to be
+/// closed (§3.3.5.2.1.2).
 pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u8>, Malformed> {
     let mut r = Reader::new(message);
     if r.array()? != COMPRESSED {
@@ -139,7 +150,7 @@ pub fn decompress(message: &[u8], with: Algorithms, most: usize) -> Result<Vec<u
     }
 }
 
-/// What the payloads of a chain come to, `size` bytes.
+/// Decompresses the payloads of a chain to exactly `size` bytes.
 fn chain(mut r: Reader<'_>, with: Algorithms, size: usize) -> Result<Vec<u8>, Malformed> {
     let mut out = Vec::with_capacity(size);
     while !r.rest().is_empty() {
@@ -224,14 +235,16 @@ impl Run {
 /// Bytes that are compared at a time.
 const STEP: usize = 32;
 
-/// How many bytes of a slice, cut in steps from its beginning, it begins with.
+/// Returns the number of bytes equal to `byte` at the beginning of `slice`. `steps` is the slice
+/// cut from its beginning.
 fn leading(steps: &[[u8; STEP]], slice: &[u8], byte: u8) -> usize {
     let whole = STEP * steps.iter().take_while(|s| **s == [byte; STEP]).count();
     let rest = slice[whole..].iter();
     whole + rest.take_while(|b| **b == byte).count()
 }
 
-/// The same from its end.
+/// Returns the number of bytes equal to `byte` at the end of `slice`. `steps` is the slice cut from
+/// its end.
 fn trailing(steps: &[[u8; STEP]], slice: &[u8], byte: u8) -> usize {
     let same = steps.iter().rev().take_while(|s| **s == [byte; STEP]);
     let whole = STEP * same.count();
@@ -239,8 +252,8 @@ fn trailing(steps: &[[u8; STEP]], slice: &[u8], byte: u8) -> usize {
     whole + rest.take_while(|b| **b == byte).count()
 }
 
-/// Appends the message of `head` and `data` behind it to `out`, compressed, if that makes it shorter by a sixteenth; otherwise nothing,
-/// and returns false. `head` is not compressed.
+/// Appends the message of `head` and `data` behind it to `out`, compressed, if that makes it
+/// shorter by a sixteenth; otherwise nothing, and returns false. `head` is not compressed.
 pub fn compress(out: &mut Vec<u8>, head: &[u8], data: &[&[u8]], with: Algorithms) -> bool {
     let start = out.len();
     let len: usize = data.iter().map(|slice| slice.len()).sum();
@@ -347,7 +360,7 @@ fn put_packed(out: &mut Vec<u8>, data: &[u8], most: usize) -> bool {
     packed
 }
 
-/// Whether the block in the middle of a range compresses. `out` is as before.
+/// Returns true if the block in the middle of a range compresses well. Leaves `out` as it was.
 fn compresses(out: &mut Vec<u8>, data: &[&[u8]], from: usize, len: usize) -> bool {
     let mut at = from + len / 2;
     for slice in data {
@@ -557,7 +570,8 @@ mod tests {
             (unchained(300, 2, 2, 4, &good), ALL),
             (unchained(u32::MAX, 2, 0, 4, &good), ALL),
             (unchained(LARGEST as u32 + 1, 2, 0, 0, &good), ALL),
-            // A chain: not negotiated; of nothing; of a pattern longer than all, or than itself; of an unknown algorithm.
+            // A chain: not negotiated; of nothing; of a pattern longer than all, or than itself; of
+            // an unknown algorithm.
             (unchained(4, 0, 1, 4, b"head"), LZ77),
             (unchained(5, 0, 1, 4, b"head"), ALL),
             (unchained(3, 0, 1, 4, b"head"), ALL),

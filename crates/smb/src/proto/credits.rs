@@ -1,8 +1,9 @@
-//! Credits: which message numbers a client may use (MS-SMB2 §3.3.1.1, §3.3.5.2.3).
+//! Credits: the message numbers that a client may use (MS-SMB2 §3.3.1.1, §3.3.5.2.3).
 //!
-//! Each number may be used once, in any order, within a window that grows by what is granted. A request uses as many
-//! numbers as its charge. The window begins at the lowest number that was not used; a client that leaves it unused is
-//! granted nothing more when the window is as long as it may be, so that the bitmap is bounded.
+//! Each number may be used once, in any order, within a window that grows with each grant. A
+//! request uses as many numbers as its charge. The window begins at the lowest unused number. If a
+//! client leaves that unused until the window has its maximum length, nothing more is granted, so
+//! that the bitmap is bounded.
 
 use std::collections::VecDeque;
 
@@ -13,9 +14,10 @@ const SPAN: u64 = 2 * MOST;
 
 /// The window of a connection.
 pub struct Window {
-    /// The lowest number that was not used; of the first word of `used`, the lowest bits are below it.
+    /// The lowest number that was not used; of the first word of `used`, the lowest bits are below
+    /// it.
     base: u64,
-    /// Behind the highest number that may be used.
+    /// One more than the highest number that may be used.
     end: u64,
     /// Numbers that may be used and were not.
     free: u64,
@@ -75,7 +77,8 @@ impl Window {
         true
     }
 
-    /// Grants up to `wanted` more; how many. A client with none left gets one, whatever it asks for.
+    /// Grants up to `wanted` more; how many. A client with none left gets one, whatever it asks
+    /// for.
     pub fn grant(&mut self, wanted: u16) -> u16 {
         let wanted = u64::from(wanted).max(u64::from(self.free == 0));
         let room =

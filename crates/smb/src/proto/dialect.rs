@@ -1,4 +1,4 @@
-//! Dialects of SMB, and what bounds their messages.
+//! Dialects of SMB, and bounds of their messages.
 
 /// A dialect that is spoken, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// As ONTAP writes it.
+    /// Returns its name in ONTAP's notation.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::Smb210 => "SMB2_1",

@@ -1,17 +1,21 @@
-//! AES-128-GMAC (SP 800-38D): GCM without data, the message being what is authenticated beside it.
+//! AES-128-GMAC (SP 800-38D): GCM without plaintext. The message is the additional authenticated
+//! data.
 //!
-//! The library takes that in one piece, and hashes it at several times the speed at which it is copied; so a message in pieces
-//! is gathered first. The room for it belongs to the thread, which signs one message at a time.
+//! The library takes that in one piece, and hashes it several times faster than it can be copied,
+//! so a message in pieces is gathered first. The buffer belongs to the thread, which signs one
+//! message at a time.
 //!
-//! The library underneath takes pieces, and encrypts from one place to another. Through that interface 64 KiB reads came in no
-//! faster, signed or encrypted (four servers in turn, working sets of 8 and 256 MiB: within the spread of 10 %): whichever pass is
-//! the first waits for the memory, and the second finds the data in the processor's caches.
+//! The lower library takes pieces, and encrypts from one buffer to another. With that interface 64
+//! KiB reads were no faster, signed or encrypted (four servers in turn, working sets of 8 and 256
+//! MiB: within the spread of 10 %). The first pass waits for the memory, and the second finds the
+//! data in the processor's caches.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use std::cell::RefCell;
 
-/// Bytes of room that a thread keeps: for the data of the greatest READ or WRITE, and what is before it.
+/// Bytes of room that a thread keeps: for the data of the greatest READ or WRITE, and what is
+/// before it.
 const KEPT: usize = crate::proto::dialect::MAX_TRANSFER as usize + 4096;
 
 thread_local! {
@@ -96,7 +100,8 @@ mod tests {
         }
     }
 
-    /// The code depends on every byte: what a shorter message leaves in the room is not in the code of the next.
+    /// The code depends on every byte: what a shorter message leaves in the room is not in the code
+    /// of the next.
     #[test]
     fn a_message_is_hashed_alone() {
         let gmac = Gmac::new(&[1; 16]);

@@ -4,9 +4,9 @@ use crate::proto::wire::{Malformed, Put, Reader};
 
 /// Bytes of a header.
 pub const HEADER: usize = 64;
-/// What a message begins with.
+/// First bytes of a message.
 pub const PROTOCOL: [u8; 4] = [0xfe, b'S', b'M', b'B'];
-/// What a message of SMB1 begins with.
+/// First bytes of an SMB1 message.
 pub const SMB1: [u8; 4] = [0xff, b'S', b'M', b'B'];
 
 /// Bits of [`Header::flags`].
@@ -52,7 +52,7 @@ pub mod command {
 pub struct Header {
     /// Message numbers that it uses.
     pub charge: u16,
-    /// Which of its attempts to reach the server the client is at: it grows when a channel is lost (§3.2.4.1.4).
+    /// Channel sequence: the client increases it when it loses a channel (§3.2.4.1.4).
     pub sequence: u16,
     /// The command's number.
     pub command: u16,
@@ -60,15 +60,15 @@ pub struct Header {
     pub credits: u16,
     /// See [`flag`].
     pub flags: u32,
-    /// Where the next message of the chain begins, counted from this header; 0: it is the last.
+    /// Offset of the chain's next message from this header; 0 in the last one.
     pub next: u32,
     /// The first of its message numbers.
     pub message: u64,
-    /// The client's process, which means nothing; with [`flag::ASYNC`] half of the async id.
+    /// The client's process, which the server ignores; with [`flag::ASYNC`] half of the async id.
     pub process: u32,
-    /// The share that it concerns; with [`flag::ASYNC`] the other half.
+    /// The tree connect; with [`flag::ASYNC`] the other half.
     pub tree: u32,
-    /// The session on whose behalf it is.
+    /// The session of the request.
     pub session: u64,
 }
 
@@ -110,7 +110,7 @@ impl Header {
         u64::from(self.tree) << 32 | u64::from(self.process)
     }
 
-    /// Whether a bit of [`flag`] is set.
+    /// Returns true if a bit of [`flag`] is set.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -136,7 +136,8 @@ impl Header {
 /// The message at `at` of a chain: its header, and itself without those behind it.
 ///
 /// # Errors
-/// It is none, or the next one would begin within its header, behind the chain's end or at no multiple of 8 bytes (§3.3.5.2.7).
+/// It is none, or the next one would begin within its header, behind the chain's end or at no
+/// multiple of 8 bytes (§3.3.5.2.7).
 pub fn link(record: &[u8], at: usize) -> Result<(Header, &[u8]), Malformed> {
     let rest = record.get(at..).ok_or(Malformed)?;
     let header = Header::decode(rest)?;

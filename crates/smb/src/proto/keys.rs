@@ -1,9 +1,10 @@
 //! Keys and signatures (MS-SMB2 §3.1.4.1, §3.1.4.2).
 //!
-//! A session's keys are derived from the key that its authentication ended with: by SP 800-108 in counter mode with
-//! HMAC-SHA256, from 3.1.1 on with the hash of all messages up to there as context, so that a man in the middle who changed one of them has
-//! other keys. Before 3.0 the session's key itself signs. Each channel of a session has a key of its own. A signature covers the header with the signature field zeroed and
-//! everything behind it, in a chain each message with its padding.
+//! A session's keys are derived from the key of its authentication, by SP 800-108 in counter mode
+//! with HMAC-SHA256. From 3.1.1 on the context is the hash of all messages so far, so a man in the
+//! middle who changed one of them gets other keys. Before 3.0 the session's key itself signs. Each
+//! channel of a session has a key of its own. A signature covers the header with the signature
+//! field zeroed and everything behind it, in a chain each message with its padding.
 
 use crate::proto::dialect::Dialect;
 use crate::proto::gmac::Gmac;
@@ -33,7 +34,8 @@ impl Preauth {
     }
 }
 
-/// SP 800-108 §5.1 in counter mode with HMAC-SHA256: one block, of which the first `N` bytes are the key.
+/// SP 800-108 §5.1 in counter mode with HMAC-SHA256: one block, of which the first `N` bytes are
+/// the key.
 pub fn derive<const N: usize>(key: &[u8], label: &[u8], context: &[u8]) -> [u8; N] {
     const { assert!(N <= 32, "one block of SHA-256") };
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
@@ -47,7 +49,8 @@ pub fn derive<const N: usize>(key: &[u8], label: &[u8], context: &[u8]) -> [u8; 
     out
 }
 
-/// The key of a session whose authentication ended with `full` (§3.3.5.5.3): its first 16 bytes, with zeroes behind a shorter one.
+/// The key of a session whose authentication ended with `full` (§3.3.5.5.3): its first 16 bytes,
+/// with zeroes behind a shorter one.
 pub fn short(full: &[u8]) -> Key {
     let mut key = [0; 16];
     let len = full.len().min(key.len());
@@ -55,7 +58,7 @@ pub fn short(full: &[u8]) -> Key {
     key
 }
 
-/// How messages are signed (§2.2.3.1.7).
+/// Signing algorithms (§2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Signing {
@@ -68,8 +71,8 @@ pub enum Signing {
 }
 
 impl Signing {
-    /// The algorithm to use with a client of 3.1.1 that offers these: GMAC, which is many times faster than CMAC, or the
-    /// first of the others; CMAC also where nothing fits (§3.3.5.4).
+    /// The algorithm to use with a client of 3.1.1 that offers these: GMAC, which is many times
+    /// faster than CMAC, or the first of the others; CMAC also where nothing fits (§3.3.5.4).
     pub fn choose(offered: &[[u8; 2]]) -> Signing {
         if offered.contains(&(Signing::Gmac as u16).to_le_bytes()) {
             return Signing::Gmac;
@@ -81,7 +84,7 @@ impl Signing {
     }
 }
 
-/// What signs the messages of a channel.
+/// Signs the messages of a channel.
 pub enum Signer {
     /// See [`Signing::Hmac`].
     Hmac(Box<hmac::Key>),
@@ -92,7 +95,8 @@ pub enum Signer {
 }
 
 impl Signer {
-    /// The signer of a channel (§3.3.5.5.3) whose authentication ended with this key, and whose messages had this hash.
+    /// The signer of a channel (§3.3.5.5.3) whose authentication ended with this key, and whose
+    /// messages had this hash.
     pub fn new(
         (dialect, signing): (Dialect, Signing),
         session_key: &Key,
@@ -112,7 +116,8 @@ impl Signer {
         }
     }
 
-    /// The signature of a message: `head` begins with its header, in which the signature is zeroed, and `data` follows.
+    /// The signature of a message: `head` begins with its header, in which the signature is zeroed,
+    /// and `data` follows.
     pub fn sign<'a>(&self, head: &'a [u8], data: impl Iterator<Item = &'a [u8]>) -> [u8; 16] {
         let pieces = std::iter::once(head).chain(data);
         match self {
@@ -128,7 +133,7 @@ impl Signer {
         }
     }
 
-    /// Whether a message, which begins with its header, has the signature that it should.
+    /// Returns true if the signature of a message, which begins with its header, is right.
     pub fn verify(&self, message: &[u8]) -> bool {
         let Some((head, data)) = message.split_first_chunk::<HEADER>() else {
             return false;
@@ -147,8 +152,8 @@ fn cmac<'a>(key: &Cmac<Aes128>, pieces: impl Iterator<Item = &'a [u8]>) -> Key {
     mac.finalize().into_bytes().into()
 }
 
-/// The nonce of a message with this header (§3.1.4.1): its number, who sends it, and whether it is a CANCEL, which has the number of
-/// another message.
+/// The nonce of a message with this header (§3.1.4.1): its number, who sends it, and whether it is
+/// a CANCEL, which has the number of another message.
 fn gmac_nonce(header: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&header[24..32]);

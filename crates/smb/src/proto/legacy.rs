@@ -1,7 +1,7 @@
-//! What NTLM is made of (MS-NLMP §3.4): MD4, HMAC-MD5, RC4.
+//! Primitives of NTLM (MS-NLMP §3.4): MD4, HMAC-MD5, RC4.
 //!
-//! None of them is fit for anything new. They protect a password on its way and a session key once; what follows is signed
-//! with keys that are derived by SHA-256.
+//! None of them is fit for anything new. They protect a password on its way and a session key once;
+//! what follows is signed with keys that are derived by SHA-256.
 
 use hmac::{Hmac, Mac};
 use md4::Md4;
@@ -38,7 +38,7 @@ pub fn rc4(key: &Key, data: &mut [u8]) {
     Rc4::new(key.into()).apply_keystream(data);
 }
 
-/// Whether two secrets are equal, in a time that does not say where they differ.
+/// Returns true if two secrets are equal, in a time that does not depend on where they differ.
 pub fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (x, y)| d | (x ^ y)) == 0
 }

@@ -1,15 +1,17 @@
 //! Plain LZ77 of Xpress (MS-XCA §2.3, §2.4): the codec of compressed messages.
 //!
-//! Compressed bytes are groups: 32 flags in one word, first the highest bit, and what each stands for. 0 is a byte as it is, 1 a
-//! match: 13 bits of distance and 3 of length in a word of 16 bits; a length that does not fit goes on in half a byte, which two
-//! matches share, then in a byte, a word and a double word. Flags behind the end are ones.
+//! Compressed bytes are groups: a word of 32 flags, from the highest bit on, and the items of the
+//! flags. 0 is a literal byte, 1 a match: 13 bits of distance and 3 of length in a word of 16 bits.
+//! A length that does not fit continues in half a byte, which two matches share, then in a byte, a
+//! word and a double word. Flags behind the end are ones.
 //!
-//! **Decompression** takes bytes from anybody. Its output is as long as the caller says, or it fails; it never writes more. Each step
-//! uses up input or ends, and matches are copied in pieces that double, so its time is linear in both.
+//! **Decompression** takes untrusted bytes. Its output has exactly the length that the caller
+//! gives, or it fails; it never writes more. Each step consumes input or ends, and matches are
+//! copied in pieces that double, so its time is linear in both.
 //!
-//! **Compression** is greedy, with one candidate for each hash of four bytes: the format's window of 8 KiB has no room for much
-//! that a better search could find, and what is not worth a quick one is to leave as it is. Steps grow where nothing matches.
-//! The table is on the stack, and it ends as soon as its output is longer than what the caller has use for.
+//! **Compression** is greedy, with one candidate for each hash of four bytes. A better search would
+//! find little more in the format's window of 8 KiB. Steps grow where nothing matches. The table is
+//! on the stack, and compression ends as soon as the output is longer than the caller can use.
 
 use crate::proto::wire::{Malformed, Put, Reader};
 
@@ -24,15 +26,18 @@ const BITS: u32 = 13;
 /// Positions without a match after which steps grow by one.
 const PATIENCE: usize = 16;
 
-/// Largest length that is said in the word of a match itself, in half a byte, and in a byte, less one: what is this or more goes on.
+/// Largest length that is said in the word of a match itself, in half a byte, and in a byte, less
+/// one: what is this or more goes on.
 const IN_WORD: usize = 7;
 const IN_NIBBLE: usize = 15;
 const IN_BYTE: usize = 255;
 
-/// Appends the `size` bytes that `input` stands for to `out`. Matches refer to those bytes alone.
+/// Appends the `size` bytes that `input` decompresses to to `out`. Matches refer to those bytes
+/// alone.
 ///
 /// # Errors
-/// It stands for more or fewer, or for none at all. What was appended is without meaning then, and at most `size` bytes.
+/// The result is longer or shorter, or `input` is malformed. Up to `size` meaningless bytes may
+/// have been appended then.
 pub fn decompress(input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<(), Malformed> {
     let start = out.len();
     let end = start.checked_add(size).ok_or(Malformed)?;
@@ -112,8 +117,8 @@ fn repeat(out: &mut Vec<u8>, distance: usize, mut len: usize) {
     }
 }
 
-/// Appends `input`, which is below 4 GiB, compressed to `out` and returns true; or appends nothing and returns false, if it would be
-/// more than `most` bytes.
+/// Appends `input`, which is below 4 GiB, compressed to `out` and returns true; or appends nothing
+/// and returns false, if it would be more than `most` bytes.
 pub fn compress(input: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut places = [0u16; 1 << BITS];
@@ -127,7 +132,8 @@ pub fn compress(input: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
         if writer.out.len() - start + (at - literal) > most {
             break;
         }
-        // The lower half of a position is enough: what is farther away than the window is of no use, and what was there is compared.
+        // The lower half of a position is enough: what is farther away than the window is of no
+        // use, and what was there is compared.
         let place = &mut places[hash(*bytes)];
         let distance = usize::from((at as u16).wrapping_sub(*place));
         *place = at as u16;
@@ -163,7 +169,7 @@ fn hash(bytes: [u8; HASHED]) -> usize {
     (u32::from_le_bytes(bytes).wrapping_mul(0x9e37_79b1) >> (u32::BITS - BITS)) as usize
 }
 
-/// How many bytes both begin with; `b` is no longer than `a`.
+/// Returns the length of the common prefix; `b` is no longer than `a`.
 fn common(a: &[u8], b: &[u8]) -> usize {
     let same = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
     let whole = 8 * same.take_while(|(a, b)| a == b).count();
@@ -177,7 +183,7 @@ struct Writer<'o> {
     flags: u32,
     /// Flags of the group so far, below 32.
     count: u32,
-    /// Where the group's flags go.
+    /// Offset in `out` of the group's flags.
     at: usize,
     /// The byte of whose upper half no use has been made.
     nibble: Option<usize>,

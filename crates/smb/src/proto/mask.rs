@@ -20,7 +20,7 @@ pub const GENERIC_ALL: u32 = 0x1000_0000;
 pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
 pub const GENERIC_WRITE: u32 = 0x4000_0000;
 pub const GENERIC_READ: u32 = 0x8000_0000;
-/// All that a file has.
+/// All access rights of a file.
 pub const ALL: u32 = 0x1f_01ff;
 
 /// Generic access as a file's own (MS-SMB2 §2.2.13.1.1).

@@ -1,9 +1,11 @@
 //! Names and paths: UTF-16 with SMB's rules on the wire, bytes in the volume (MS-FSCC §2.1.5).
 //!
-//! A volume's names are any bytes but NUL and `/`. Names of NFS clients may hold characters that SMB reserves; they are shown
-//! in the private range that Services for Macintosh chose and that Linux (`mapposix`) and macOS understand: controls as
-//! U+F001–F01F, `" * : < > ? \ |` as U+F020–F027, a blank or a dot at the end as U+F028 and U+F029. Bytes that are no UTF-8,
-//! and characters of that range itself, are shown byte by byte as U+F080–F0FF. Every name so has one form, and comes back.
+//! A volume's names are any bytes but NUL and `/`. Names of NFS clients may hold characters that
+//! SMB reserves. These are shown in the private range that Services for Macintosh chose and that
+//! Linux (`mapposix`) and macOS understand: controls as U+F001–F01F, `" * : < > ? \ |` as
+//! U+F020–F027, a blank or a dot at the end as U+F028 and U+F029. Bytes that are no UTF-8, and
+//! characters of that range itself, are shown byte by byte as U+F080–F0FF. So every name has one
+//! form, from which the stored name can be restored.
 
 use crate::proto::status::Status;
 
@@ -47,7 +49,8 @@ pub fn shown(name: &[u8]) -> String {
     out
 }
 
-/// A stored name as clients with POSIX extensions see it: only what is no UTF-8, and what stands for that, has another form.
+/// A stored name as clients with POSIX extensions see it: only what is no UTF-8, and what stands
+/// for that, has another form.
 pub fn shown_posix(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -92,7 +95,8 @@ pub fn stored(name: &str) -> Result<Vec<u8>, Status> {
     }
 }
 
-/// A path of the POSIX extensions as SMB has it otherwise: `/` separates names, which may hold any other character.
+/// A path of the POSIX extensions as SMB has it otherwise: `/` separates names, which may hold any
+/// other character.
 pub fn of_posix(path: &str) -> String {
     let character = |c: char| match c {
         '/' => '\\',
@@ -106,8 +110,9 @@ pub fn of_posix(path: &str) -> String {
     path.chars().map(character).collect()
 }
 
-/// Takes the name of a stream off a path (MS-FSCC §2.1.5): `file:stream`, `file:stream:$DATA`. The file's own data, `file::$DATA`, and a
-/// directory's entries, `dir::$INDEX_ALLOCATION`, are no stream.
+/// Takes the name of a stream off a path (MS-FSCC §2.1.5): `file:stream`, `file:stream:$DATA`. The
+/// file's own data, `file::$DATA`, and a directory's entries, `dir::$INDEX_ALLOCATION`, are no
+/// stream.
 ///
 /// # Errors
 /// The name or its type is none.
@@ -160,13 +165,14 @@ fn upper(c: char) -> char {
     }
 }
 
-/// Whether a pattern needs to be matched at all against more than one name.
+/// Returns true if a pattern has wildcards. Any other pattern matches a single name.
 pub fn is_wild(pattern: &str) -> bool {
     pattern.contains(['*', '?', '<', '>', '"'])
 }
 
-/// Whether a name matches a pattern, in any case (MS-FSA §2.1.4.4): `*` is any characters and `?` is one; `<` is any up to the
-/// last dot, `>` is one or, before a dot or the end, none, and `"` is a dot or, at the end, none.
+/// Returns true if a name matches a pattern, in any case (MS-FSA §2.1.4.4). `*` matches any
+/// characters and `?` one. `<` matches any up to the last dot. `>` matches one or, before a dot or
+/// the end, none. `"` matches a dot or, at the end, nothing.
 pub fn matches(pattern: &str, name: &str) -> bool {
     if pattern == "*" {
         return true;
@@ -292,7 +298,8 @@ mod tests {
         fn every_stored_name_comes_back(name in prop::collection::vec(1u8.., 1..60)) {
             prop_assume!(!name.contains(&b'/'));
             prop_assert_eq!(stored(&shown(&name)), Ok(name.clone()));
-            // With POSIX extensions there is but one way that a name is read, and two in which it may come.
+            // With POSIX extensions there is but one way that a name is read, and two in which it
+            // may come.
             for text in [shown_posix(&name), shown(&name)] {
                 prop_assert_eq!(stored(&of_posix(&text)), Ok(name.clone()));
             }

@@ -1,8 +1,9 @@
-//! NEGOTIATE (MS-SMB2 §2.2.3, §2.2.4, §3.3.5.3, §3.3.5.4): which dialect, and what goes with it.
+//! NEGOTIATE (MS-SMB2 §2.2.3, §2.2.4, §3.3.5.3, §3.3.5.4): choice of the dialect and its options.
 //!
-//! Clients that may speak SMB1 begin with its NEGOTIATE; all that is read of it is whether it offers SMB2. From 3.1.1 on
-//! both sides hash all messages up to the session key, so that one who changes a NEGOTIATE gains nothing; 3.0 and 3.0.2
-//! repeat it under signature ([`validate`]). Contexts that are not known are skipped, as the clause says.
+//! Clients that may speak SMB1 begin with its NEGOTIATE; the server only reads whether it offers
+//! SMB2. From 3.1.1 on both sides hash all messages up to the session key, so that an attacker who
+//! changes a NEGOTIATE gains nothing; 3.0 and 3.0.2 repeat it under signature ([`validate`]).
+//! Unknown contexts are skipped, as the clause says.
 
 use crate::proto::compression::Algorithms;
 use crate::proto::dialect::{Dialect, MAX_TRANSFER};
@@ -14,7 +15,8 @@ use weir_base::Time;
 
 /// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).
 const ANY: u16 = 0x02ff;
-/// A bit of the security mode: the side that sets it wants every message of a session signed (§2.2.3).
+/// A bit of the security mode: the side that sets it wants every message of a session signed
+/// (§2.2.3).
 const SIGNING_REQUIRED: u16 = 2;
 
 /// The least that protects the messages of a session.
@@ -38,7 +40,7 @@ impl Protection {
         }
     }
 
-    /// What a session is to be protected by at the least whose client says this of itself.
+    /// Returns the least protection of a session with a client that has the security mode `client`.
     pub fn agreed(self, client: u16) -> Protection {
         match self {
             Protection::Offered if client & SIGNING_REQUIRED != 0 => Protection::Signed,
@@ -64,32 +66,32 @@ const CIPHERS: u16 = 2;
 const COMPRESSION: u16 = 3;
 const SIGNERS: u16 = 8;
 const POSIX: u16 = 0x100;
-/// What the context of the POSIX extensions holds; a CREATE's context is named so, too (smb3-posix-spec, POSIX-SMB2 §2.2.3.1,
-/// §2.2.13.2.16).
+/// Data of the POSIX extensions' negotiate context, and name of their create context
+/// (smb3-posix-spec, POSIX-SMB2 §2.2.3.1, §2.2.13.2.16).
 pub const POSIX_TAG: [u8; 16] = [
     0x93, 0xad, 0x25, 0x50, 0x9c, 0xb4, 0x11, 0xe7, 0xb4, 0x23, 0x83, 0xde, 0x96, 0x8b, 0xcd, 0x7c,
 ];
 /// SHA-512, the only hash (§2.2.3.1.1).
 const SHA_512: u16 = 1;
-/// Contexts that are looked through.
+/// Maximum number of contexts that are read.
 const MOST_CONTEXTS: u16 = 64;
 
-/// What a client offers.
+/// The client's side of a NEGOTIATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its signing requirements.
     pub mode: u16,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: u32,
     /// The client, over all its connections.
     pub guid: [u8; 16],
     /// The best dialect that both speak.
     pub dialect: Option<Dialect>,
-    /// How its messages may be encrypted; `None`: not at all.
+    /// The cipher for its messages; `None`: they cannot be encrypted.
     pub cipher: Option<Cipher>,
-    /// How its messages are signed.
+    /// The algorithm that signs its messages.
     pub signing: Signing,
-    /// How its messages may be compressed; `None`: it did not ask.
+    /// The algorithms that may compress its messages; `None`: it did not ask.
     pub compression: Option<Algorithms>,
     /// It speaks the POSIX extensions.
     pub posix: bool,
@@ -100,17 +102,17 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Whether opens of the client may outlive the server.
+    /// Returns true if opens of the client may outlive the server.
     pub fn has_persistent(&self) -> bool {
         self.granted() & PERSISTENT != 0
     }
 
-    /// Whether the client may have leases of directories.
+    /// Returns true if the client may have leases of directories.
     pub fn has_directory_leases(&self) -> bool {
         self.granted() & DIRECTORY_LEASING != 0
     }
 
-    /// What the server says it can do with this client (§2.2.4).
+    /// Returns the capabilities that the server grants this client (§2.2.4).
     fn granted(&self) -> u32 {
         let always = match self.dialect {
             Some(Dialect::Smb300 | Dialect::Smb302) => LARGE_MTU | self.capabilities & ENCRYPTION,
@@ -124,12 +126,12 @@ impl Offer {
     }
 }
 
-/// What every response says of the server.
+/// The server's side of every response.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
-    /// The server, as it is as long as it runs.
+    /// The ServerGuid, the same as long as the server runs.
     pub guid: [u8; 16],
-    /// What it requires.
+    /// Protection that the server requires.
     pub protection: Protection,
     /// The time of the response.
     pub now: Time,
@@ -137,7 +139,8 @@ pub struct Server {
     pub salt: [u8; 32],
 }
 
-/// Whether an SMB1 NEGOTIATE (MS-SMB §2.2.4.5.1) offers a dialect from 2.1 on, of which it does not say which.
+/// Returns true if an SMB1 NEGOTIATE (MS-SMB §2.2.4.5.1) offers SMB 2.1 or later. It does not say
+/// which dialect.
 pub fn offers_smb2(record: &[u8]) -> bool {
     const NEGOTIATE: u8 = 0x72;
     /// Bytes of the header, of which only the command counts.
@@ -370,7 +373,8 @@ fn contexts(server: &Server, offer: &Offer) -> Vec<Vec<u8>> {
     all
 }
 
-/// FSCTL_VALIDATE_NEGOTIATE_INFO (§3.3.5.15.12): whether the client has seen the NEGOTIATE that arrived; the answer.
+/// FSCTL_VALIDATE_NEGOTIATE_INFO (§3.3.5.15.12): whether the client has seen the NEGOTIATE that
+/// arrived; the answer.
 pub fn validate(
     input: &[u8],
     offer: &Offer,
@@ -439,7 +443,7 @@ pub fn session_setup(message: &[u8]) -> Result<SessionSetup<'_>, Malformed> {
 pub struct Negotiated {
     /// The dialect that is spoken.
     pub dialect: Dialect,
-    /// What the client offered.
+    /// The client's offer.
     pub offer: Offer,
 }
 

@@ -1,8 +1,11 @@
-//! Encryption (MS-SMB2 §2.2.41, §3.1.4.3, §3.3.4.1.4, §3.3.5.2.1.1): a message, or a chain, within a header of its own.
+//! Encryption (MS-SMB2 §2.2.41, §3.1.4.3, §3.3.4.1.4, §3.3.5.2.1.1): a message, or a chain, within
+//! a header of its own.
 //!
-//! Each direction has a key. All connections of a session share them, so what must never come twice under a key, the nonce,
-//! is made of the channel's number within the session and a count within the channel: no two channels have to agree on anything.
-//! An encrypted message is not signed, its code says who sent it. What is answered to it is encrypted likewise.
+//! Each direction has a key, which all connections of a session share. A nonce must never be used
+//! twice under a key, so it consists of the channel's number within the session and a count within
+//! the channel. Channels need no coordination for that. An encrypted message is not signed, since
+//! its authentication code proves the sender. The response to an encrypted message is encrypted
+//! too.
 
 use crate::proto::dialect::Dialect;
 use crate::proto::keys::{Preauth, derive, short};
@@ -14,18 +17,18 @@ use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an encrypted message begins with.
+/// First bytes of an encrypted message.
 pub const TRANSFORM: [u8; 4] = [0xfd, b'S', b'M', b'B'];
 /// Bytes of the header of an encrypted message (§2.2.41).
 pub const HEADER: usize = 52;
-/// Where the code is in it: behind the first four bytes.
+/// Range of the authentication code in the header, after the first four bytes.
 const CODE: std::ops::Range<usize> = 4..20;
-/// What is authenticated of it: from the nonce on.
+/// Offset in the header from which it is authenticated: that of the nonce.
 const AUTHENTICATED: usize = 20;
-/// Encrypted is all that a message can be (§2.2.41, Flags).
+/// The Encrypted flag, which is always set (§2.2.41, Flags).
 const ENCRYPTED: u16 = 1;
 
-/// How messages are encrypted (§2.2.3.1.2).
+/// Encryption algorithms (§2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Cipher {
@@ -40,8 +43,8 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// The cipher to use with a client that offers these, in the client's order: the first GCM, which is many times faster, or
-    /// the first CCM.
+    /// The cipher to use with a client that offers these, in the client's order: the first GCM,
+    /// which is many times faster, or the first CCM.
     pub fn choose(offered: &[[u8; 2]]) -> Option<Cipher> {
         let known = |wanted: &[Cipher]| {
             let mut offered = offered.iter().map(|id| u16::from_le_bytes(*id));
@@ -68,7 +71,7 @@ enum Direction {
 }
 
 impl Direction {
-    /// From a session's key (§3.1.4.2).
+    /// Derives the key of a direction from a session's key (§3.1.4.2).
     fn new(cipher: Cipher, session_key: &[u8], label: &[u8], context: &[u8]) -> Direction {
         let short = || derive::<16>(session_key, label, context);
         let long = || derive::<32>(session_key, label, context);
@@ -113,7 +116,7 @@ impl Direction {
     }
 }
 
-/// What AES-CCM's key sizes have in common; its nonces have eleven bytes of the twelve (§2.2.41).
+/// AES-CCM of any key size. Its nonces have eleven of the twelve bytes (§2.2.41).
 trait Ccm: AeadInPlace<NonceSize = U11, TagSize = U16> {}
 impl<K: AeadInPlace<NonceSize = U11, TagSize = U16>> Ccm for K {}
 
@@ -135,15 +138,16 @@ fn ccm_open(key: &impl Ccm, nonce: &[u8; 12], aad: &[u8], data: &mut [u8]) -> bo
 /// The keys of a session for both directions.
 pub struct Sealing {
     cipher: Cipher,
-    /// To the client.
+    /// Messages to the client.
     out: Direction,
-    /// From the client.
+    /// Messages from the client.
     inward: Direction,
 }
 
 impl Sealing {
-    /// The server's keys of a session whose authentication ended with `key`, and whose messages had this hash (§3.3.5.5.3). Keys of
-    /// 256 bits are derived from all of it, others from the part that is the session's key (§3.1.4.2).
+    /// Derives the server's keys of a session from the `key` of its authentication and the hash of
+    /// its messages (§3.3.5.5.3). Keys of 256 bits are derived from all of `key`, others from the
+    /// part that is the session's key (§3.1.4.2).
     pub fn new(cipher: Cipher, dialect: Dialect, key: &[u8], preauth: &Preauth) -> Sealing {
         let short = short(key);
         let session_key = match cipher {
@@ -169,7 +173,7 @@ impl Sealing {
         }
     }
 
-    /// The same keys as the client has them, for tests and the client of `weir bench smb`.
+    /// Returns the client's view of the keys, for tests and the client of `weir bench smb`.
     #[must_use]
     pub fn turned(self) -> Sealing {
         Sealing {
@@ -208,7 +212,7 @@ impl Sealing {
         head[CODE].copy_from_slice(&code);
     }
 
-    /// What an encrypted message says; `None` if it is not of the client, or was changed.
+    /// Decrypts a message; `None` if it is not from the client, or was changed.
     pub fn open(&self, message: &[u8]) -> Option<Vec<u8>> {
         let (head, data) = message.split_at_checked(HEADER)?;
         let mut nonce = [0; 12];
@@ -240,7 +244,7 @@ pub fn session_of(message: &[u8]) -> Result<u64, Malformed> {
     }
 }
 
-/// Whether an encrypted message is as long as its header says.
+/// Returns true if an encrypted message is as long as its header says.
 pub fn length_fits(message: &[u8]) -> bool {
     let said = message.get(36..40).and_then(|b| b.try_into().ok());
     let said = said.map(u32::from_le_bytes);
@@ -250,14 +254,15 @@ pub fn length_fits(message: &[u8]) -> bool {
 /// A nonce that no other message under the same key has.
 pub struct NonceValue([u8; 12]);
 
-/// The nonces of a channel: its number within the session in the upper bytes, a count in the lower ones.
+/// The nonces of a channel: its number within the session in the upper bytes, a count in the lower
+/// ones.
 pub struct Nonces {
     channel: u16,
     next: AtomicU64,
 }
 
 impl Nonces {
-    /// Those of the session's channel of this number.
+    /// Returns the nonces of the session's channel of this number.
     pub fn new(channel: u16) -> Nonces {
         Nonces {
             channel,
@@ -367,7 +372,8 @@ mod tests {
         );
     }
 
-    /// The example of Microsoft's blog on encryption in SMB 3.0: session key, decryption key, and a WRITE that was sent.
+    /// The example of Microsoft's blog on encryption in SMB 3.0: session key, decryption key, and a
+    /// WRITE that was sent.
     #[test]
     fn the_keys_of_3_0_are_the_published_ones() {
         let session_key = unhex("b4546771b515f766a86735532dd6c4f0");

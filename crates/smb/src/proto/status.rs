@@ -1,4 +1,5 @@
-//! NTSTATUS (MS-ERREF §2.3.1), as far as this server says any, and which of them the waist's errors are.
+//! NTSTATUS values (MS-ERREF §2.3.1) that this server uses, and their relation to errors of the
+//! VFS.
 
 use weir_vfs::{BadName, Error};
 
@@ -109,8 +110,8 @@ statuses! {
 }
 
 impl Status {
-    /// Whether the request failed: the response then has the body of an error. What is a warning has its own body, but for
-    /// STOPPED_ON_SYMLINK.
+    /// Returns true if the request failed, so that the response has an error body. A warning has
+    /// the body of its command, except STOPPED_ON_SYMLINK.
     pub fn is_error(self) -> bool {
         self == Status::STOPPED_ON_SYMLINK
             || self.0 >> 30 == 3 && self != Status::MORE_PROCESSING_REQUIRED
@@ -151,7 +152,8 @@ impl From<Error> for Status {
             | Error::Unprotected => Status::ACCESS_DENIED,
             Error::Locked => Status::FILE_LOCK_CONFLICT,
             Error::NotSupported => Status::NOT_SUPPORTED,
-            // The grace period after a start ends within a minute, and clients have no other word for it.
+            // The grace period after a start ends within a minute, and clients have no other word
+            // for it.
             Error::Delay | Error::Busy => Status::SHARING_VIOLATION,
         }
     }

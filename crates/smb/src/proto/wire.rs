@@ -1,11 +1,13 @@
-//! Bytes: little-endian integers, UTF-16 names and places within a message, read and written with bounds.
+//! Encoding of little-endian integers, UTF-16 names and offsets within a message, with checks of
+//! bounds.
 //!
-//! Every decoder of this crate is total: any bytes give a value or [`Malformed`], no length is believed before it was
-//! compared with what is there, and nothing is allocated beyond a small multiple of what has arrived.
+//! Every decoder of this crate is total: any bytes give a value or [`Malformed`]. A length is
+//! compared with the bytes that have arrived before it is used, and allocations are at most a small
+//! multiple of those bytes.
 
 use weir_base::Time;
 
-/// What has arrived is not what its place in the message asks for.
+/// Error of a decoder: the bytes do not have the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -30,12 +32,12 @@ macro_rules! integers {
 }
 
 impl<'a> Reader<'a> {
-    /// At the start of `bytes`.
+    /// Starts at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -92,7 +94,7 @@ pub trait Put {
     fn put_u64(&mut self, value: u64);
     /// Bytes as they are.
     fn put(&mut self, bytes: &[u8]);
-    /// So many zeroes.
+    /// Appends `n` zeroes.
     fn put_zeroes(&mut self, n: usize);
     /// A string in UTF-16, little-endian.
     fn put_utf16(&mut self, text: &str);
@@ -170,7 +172,8 @@ pub fn filetime(time: Time) -> u64 {
     u64::try_from(steps).unwrap_or(0)
 }
 
-/// A FILETIME as time; `None` of what is none (MS-FSCC §2.4.7: 0, −1 and −2 have meanings of their own).
+/// A FILETIME as time; `None` of what is none (MS-FSCC §2.4.7: 0, −1 and −2 have meanings of their
+/// own).
 pub fn from_filetime(steps: u64) -> Option<Time> {
     let steps = i64::try_from(steps).ok().filter(|steps| *steps > 0)?;
     Some(Time {
