@@ -1,4 +1,4 @@
-//! What a call costs in the service, without a network: nanoseconds on one core.
+//! Measures the time of one call in the service, without a network, in nanoseconds on one core.
 //!
 //! `cargo run --release -p weir-nfs --example cost`
 
@@ -71,7 +71,7 @@ fn main() {
     measure4(&c, "4 write 4K", &at().op(38, x).getattr(&attrs));
 }
 
-/// The same for a COMPOUND, with the next number in its slot each time.
+/// Measures a COMPOUND. Each call takes the next sequence number of its slot.
 fn measure4(c: &Client<'_>, name: &str, ops: &Ops) {
     let first = c.slots.borrow()[0];
     let args = c.compound(&c.in_slot(ops, 0, 0, false));

@@ -1,4 +1,4 @@
-//! How large a reply may become, known before its request is run.
+//! Upper bound of a reply's size, computed before the request runs.
 
 use crate::rpc::message::Message;
 use crate::rpc::xdr::Reader;
@@ -7,8 +7,9 @@ use crate::{NFS_PROGRAM, rpc};
 use weir_base::limits::MAX_IO;
 use weir_base::limits::net::MAX_LISTING;
 
-/// Returns the most bytes of data that the reply to `record` has: what READs and listings ask for. Where that is not to be
-/// seen, it is as much as a READ may ask for. A READ returns no more than `reads`.
+/// Returns the maximum number of bytes of data in the reply to `record`: the sum of what its READs
+/// and listings ask for. If the arguments are encrypted, the bound is the maximum of a READ. A READ
+/// returns at most `reads` bytes.
 pub fn reply_bound(record: &[u8], reads: usize) -> usize {
     let most = MAX_IO.min(reads);
     let Message::Call(call) = rpc::message(record) else {
@@ -36,7 +37,8 @@ pub fn reply_bound(record: &[u8], reads: usize) -> usize {
     }
 }
 
-/// The same of a COMPOUND: as far as it can be decoded, it is run.
+/// Returns the bound for a COMPOUND. Counts the operations up to the first that cannot be decoded,
+/// because no later one runs.
 fn compound(args: &[u8], most: usize) -> usize {
     let mut r = Reader::new(args);
     let Ok(head) = args::Head::decode(&mut r) else {
@@ -99,7 +101,7 @@ mod tests {
         let all = [&[0, 1, 3, 24][..], &read, &read].concat();
         assert_eq!(reply_bound(&call(4, 1, &words(&all)), usize::MAX), 140_000);
         assert_eq!(reply_bound(&call(4, 1, &words(&all)), 50_000), 100_000);
-        // What stands behind an operation that does not exist is not run.
+        // Operations behind an unknown one are not run.
         let broken = [&[0, 1, 3, 24, 9999][..], &read].concat();
         assert_eq!(reply_bound(&call(4, 1, &words(&broken)), usize::MAX), 0);
         assert_eq!(reply_bound(&call(4, 0, &[]), usize::MAX), 0);

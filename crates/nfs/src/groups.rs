@@ -1,16 +1,16 @@
-//! More than sixteen groups of a user, by the name service.
+//! Resolves users who have more than sixteen groups, by the name service.
 //!
-//! **Problem.** AUTH_SYS has room for sixteen groups (RFC 5531 Appendix A). A client sends the first sixteen of a user who
-//! has more, and what the others would allow is refused.
+//! **Problem.** AUTH_SYS has room for sixteen groups (RFC 5531 Appendix A). A client sends the
+//! first sixteen of a user who has more, so access that the other groups allow is refused.
 //!
-//! **What is done**, if it is asked for: a call whose credential is full is served with all groups that this machine's name
-//! service knows of its user. One with fewer groups says all that there is to say and is left alone, so that the look-up
-//! costs nobody else anything. What the client sent counts if the name service knows no more groups, or does not answer
-//! within [`PATIENCE`]. The user id is the client's word in either case.
+//! **Solution** (optional). A call whose credential is full is served with all groups that this
+//! machine's name service knows of its user. A credential with fewer groups is complete and costs
+//! no look-up. The groups sent by the client count if the name service knows no more, or does not
+//! answer within [`PATIENCE`]. The user id is the client's word in either case.
 //!
-//! **What waits.** The look-up is a call of the name service that may take seconds, on a thread of the [`Directory`]'s own;
-//! the call waits for it as for a device. Results are kept for [`KEPT`], [`USERS`] of them at most, and calls of one user
-//! share one look-up.
+//! **Waiting.** The look-up is a call of the name service that may take seconds, on a thread of the
+//! [`Directory`]'s own; the call waits for it as for a device. At most [`USERS`] results are kept,
+//! for [`KEPT`] each. Calls of one user share one look-up.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -22,15 +22,15 @@ use std::time::Duration;
 use weir_base::Clock;
 use weir_vfs::Groups;
 
-/// Groups of a credential from which on it may not be all of them.
+/// Number of groups from which on a credential may be incomplete.
 pub const FULL: usize = 16;
-/// How long a user's groups are taken as they were found.
+/// Time for which a user's groups are cached.
 pub const KEPT: Duration = Duration::from_secs(600);
-/// How long a user is taken for unknown that the name service did not find, or did not say.
+/// Time for which a user counts as unknown if the name service does not find it or does not answer.
 const KEPT_UNKNOWN: Duration = Duration::from_secs(60);
-/// How long calls wait for the name service.
+/// Maximum time that a call waits for the name service.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Users whose groups are kept.
+/// Maximum number of users in the cache.
 pub const USERS: usize = 4096;
 
 /// A user's groups, the primary one not among them; `None` if the user is not known.
@@ -42,7 +42,7 @@ pub trait Directory: Send + Sync {
     fn look_up(&self, uid: u32, done: Answer);
 }
 
-/// Where a result goes. Dropped without one, the user counts as unknown.
+/// Receives the result of a look-up. If it is dropped without one, the user counts as unknown.
 pub struct Answer {
     cache: Arc<Cache>,
     uid: u32,
@@ -50,7 +50,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The user's groups.
+    /// Reports the user's groups.
     pub fn found(mut self, groups: Found) {
         self.found = groups;
     }
@@ -102,11 +102,11 @@ impl Cache {
     }
 }
 
-/// What is known of a user at this moment.
+/// State of a user in the cache.
 pub enum Known {
-    /// This.
+    /// The result.
     Yes(Found),
-    /// Nothing; it is being looked up.
+    /// The look-up is under way.
     Coming(Coming),
 }
 
@@ -154,7 +154,7 @@ impl UserGroups {
         self.cache.tick();
     }
 
-    /// The groups of a user.
+    /// Returns the groups of a user, or the look-up of them, which is started if necessary.
     pub fn of(&self, uid: u32) -> Known {
         let now = self.cache.clock.monotonic();
         {
@@ -167,7 +167,8 @@ impl UserGroups {
                 _ => {}
             }
             if entries.len() >= USERS {
-                // What is old goes first, and if nothing is, everything that is not being looked up.
+                // Expired entries are removed first. If none has expired, all are removed except
+                // for look-ups under way.
                 entries.retain(|_, e| !matches!(e, Entry::Known(until, _) if now >= *until));
                 if entries.len() >= USERS {
                     entries.retain(|_, e| matches!(e, Entry::Asked(..)));

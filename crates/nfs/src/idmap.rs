@@ -1,13 +1,15 @@
-//! Users and groups as `name@domain` (RFC 8881 §5.9), by the name service.
+//! Maps users and groups to `name@domain` (RFC 8881 §5.9), by the name service.
 //!
-//! **Which.** With a domain, what a client sends as an owner, a group or in a list may be a number, as without, or a name in that
-//! domain. What it is sent is a number under AUTH_SYS, where client and server share their numbers, and a name under Kerberos, where
-//! they share names; a number if the name service knows no name for it. A name that is not known, or of another domain, is
-//! BADOWNER.
+//! **Form.** If a domain is configured, an owner, a group or an entry of an ACL that a client sends
+//! may be a number or a name in that domain. The server sends numbers under AUTH_SYS, where client
+//! and server share their numbers, and names under Kerberos, where they share names. It sends a
+//! number if the name service knows no name. An unknown name, or one of another domain, is refused
+//! with BADOWNER.
 //!
-//! **What waits.** A look-up may take seconds; it is made on a thread of the [`Accounts`]' own, and the operation that needs it is
-//! run again when it has come. Results are kept for [`KEPT`], [`MOST`] of them at most; one that does not come within [`PATIENCE`] counts
-//! as unknown for a while.
+//! **Waiting.** A look-up may take seconds. It runs on a thread of the [`Accounts`]' own, and the
+//! operation that needs it is run again when the result has arrived. At most [`MOST`] results are
+//! kept, for [`KEPT`] each. A result that does not arrive within [`PATIENCE`] counts as unknown for
+//! a while.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -17,18 +19,19 @@ use std::time::Duration;
 use weir_base::Clock;
 use weir_vfs::signal::Signal;
 
-/// How long a result is taken as it was found.
+/// Time for which a result is cached.
 pub const KEPT: Duration = Duration::from_secs(600);
-/// How long a name or number counts as unknown that the name service did not find, or did not say.
+/// Time for which a name or number counts as unknown if the name service does not find it or does
+/// not answer.
 const KEPT_UNKNOWN: Duration = Duration::from_secs(60);
-/// How long operations wait for the name service.
+/// Maximum time that an operation waits for the name service.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Results that are kept.
+/// Maximum number of results in the cache.
 pub const MOST: usize = 8192;
 /// Longest name that is looked up.
 const MAX_NAME: usize = 256;
 
-/// What is asked of the name service.
+/// A question to the name service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Query {
     /// The number of the user of this name.
@@ -41,14 +44,14 @@ pub enum Query {
     Gid(u32),
 }
 
-/// Its result.
+/// The result of a [`Query`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There is none.
+    /// There is no such user or group.
     Nobody,
     /// The number of a user or group.
     Number(u32),
-    /// The name of one.
+    /// The name of a user or group.
     Name(Arc<[u8]>),
 }
 
@@ -58,7 +61,8 @@ pub trait Accounts: Send + Sync {
     fn look_up(&self, query: Query, done: Answer);
 }
 
-/// Where a result goes. Dropped without one, there is none.
+/// Receives the result of a look-up. If it is dropped without one, the name or number counts as
+/// unknown.
 pub struct Answer {
     cache: Arc<Cache>,
     query: Query,
@@ -66,7 +70,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The result.
+    /// Reports the result.
     pub fn found(mut self, found: Found) {
         self.found = found;
     }
@@ -113,11 +117,11 @@ pub struct IdMap {
     cache: Arc<Cache>,
 }
 
-/// What is not known yet: resolves when it is.
+/// A look-up under way; set when its result is in the cache.
 pub type Coming = Arc<Signal<()>>;
 
 impl IdMap {
-    /// Names in `domain`, as `accounts` knows them.
+    /// Creates a map for names in `domain`, which `accounts` resolves.
     pub fn new(domain: &str, accounts: Arc<dyn Accounts>, clock: Arc<dyn Clock>) -> IdMap {
         let entries = Mutex::default();
         IdMap {
@@ -127,7 +131,7 @@ impl IdMap {
         }
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &[u8] {
         &self.domain
     }
@@ -147,10 +151,11 @@ impl IdMap {
         late.iter().for_each(|over| over.set(()));
     }
 
-    /// The number of the user or group that a client calls `text`, which is no number; `None` if there is none.
+    /// Returns the number of the user or group that a client calls `text`, which is no number;
+    /// `None` if there is none.
     ///
     /// # Errors
-    /// What to wait for.
+    /// The look-up to wait for.
     pub fn number(&self, group: bool, text: &[u8]) -> Result<Option<u32>, Coming> {
         let at = text.iter().rposition(|byte| *byte == b'@');
         let Some((name, [_, domain @ ..])) = at.map(|at| text.split_at(at)) else {
@@ -162,10 +167,11 @@ impl IdMap {
         }
     }
 
-    /// The number of the user or group of this name, without a domain; `None` if there is none.
+    /// Returns the number of the user or group of this name, without a domain; `None` if there is
+    /// none.
     ///
     /// # Errors
-    /// What to wait for.
+    /// The look-up to wait for.
     pub fn number_of(&self, group: bool, name: &[u8]) -> Result<Option<u32>, Coming> {
         if name.is_empty() || name.len() > MAX_NAME || name.contains(&0) {
             return Ok(None);
@@ -180,10 +186,10 @@ impl IdMap {
         })
     }
 
-    /// The name of the user or group with this number; `None` if there is none.
+    /// Returns the name of the user or group with this number; `None` if there is none.
     ///
     /// # Errors
-    /// What to wait for.
+    /// The look-up to wait for.
     pub fn name(&self, group: bool, number: u32) -> Result<Option<Arc<[u8]>>, Coming> {
         let query = match group {
             true => Query::Gid(number),
@@ -205,7 +211,8 @@ impl IdMap {
                 _ => {}
             }
             if entries.len() >= MOST {
-                // What is old goes first, and if nothing is, everything that is not being looked up.
+                // Expired entries are removed first. If none has expired, all are removed except
+                // for look-ups under way.
                 entries.retain(|_, e| !matches!(e, Entry::Known(until, _) if now >= *until));
                 if entries.len() >= MOST {
                     entries.retain(|_, e| matches!(e, Entry::Asked(..)));
@@ -232,7 +239,8 @@ impl IdMap {
     }
 }
 
-/// How one operation names users and groups. It notes what it lacked, for which it is run again.
+/// Resolves the names of users and groups for one operation. Keeps the look-up that the operation
+/// has to wait for before it is run again.
 #[derive(Default)]
 pub struct Names<'m> {
     map: Option<&'m IdMap>,
@@ -240,7 +248,7 @@ pub struct Names<'m> {
 }
 
 impl<'m> Names<'m> {
-    /// By `map`; without one, by numbers alone.
+    /// Resolves names by `map`; without one, allows numbers only.
     pub fn of(map: Option<&'m IdMap>) -> Names<'m> {
         Names {
             map,
@@ -248,7 +256,7 @@ impl<'m> Names<'m> {
         }
     }
 
-    /// What was not known and is coming.
+    /// Takes the look-up that the operation has to wait for.
     pub fn lacked(&self) -> Option<Coming> {
         self.lacked.take()
     }
@@ -260,7 +268,8 @@ impl<'m> Names<'m> {
         })
     }
 
-    /// The number of the user or group that a client calls `text`; `None` if it is not known, or not yet.
+    /// Returns the number of the user or group that a client calls `text`; `None` if it is unknown,
+    /// or not known yet.
     pub fn number(&self, group: bool, text: &[u8]) -> Option<u32> {
         if text.iter().all(u8::is_ascii_digit) {
             return std::str::from_utf8(text).ok()?.parse().ok();
@@ -268,7 +277,8 @@ impl<'m> Names<'m> {
         self.lacks(self.map?.number(group, text))
     }
 
-    /// What clients call a user or group: `name@domain`; `None` if it has no name, or none yet.
+    /// Returns the name of a user or group for clients, `name@domain`; `None` if it has no name, or
+    /// is not known yet.
     pub fn name(&self, group: bool, number: u32) -> Option<Vec<u8>> {
         let map = self.map?;
         let name = self.lacks(map.name(group, number))?;

@@ -75,8 +75,8 @@ impl Hasher for Folded {
 mod tests {
     use super::*;
 
-    /// What a hash table uses of a hash, its low and its high bits, is spread
-    /// evenly over keys that count up, as transaction ids do.
+    /// A hash table uses the low and the high bits of a hash. Both are spread evenly over keys that
+    /// count up, as transaction ids do.
     #[test]
     fn counted_keys_spread() {
         for _ in 0..20 {

@@ -1,8 +1,7 @@
 //! NFS versions 3 and 4, and the protocols MOUNT, NLM and NSM that version 3 needs, sans-I/O:
 //! messages in, messages out. No sockets, no tasks, no clock of its own.
 //!
-//! Reading order: `xdr`, `rpc`, `service`
-//! (what becomes of a call), then the programs.
+//! Reading order: `xdr`, `rpc`, `service` (the way of a call), then the programs.
 
 mod bound;
 pub mod groups;
@@ -27,14 +26,14 @@ pub use service::{Config, Service};
 pub use v4::ConnInfo;
 pub use weir_conn::Arrival;
 
-/// Decodes the security wrapping of a call (RPCSEC_GSS): whether it decodes. For fuzzing.
+/// Decodes the security wrapping of a call (RPCSEC_GSS), for fuzzing. Returns true if it decodes.
 pub fn decode_sealed(record: &[u8]) -> bool {
     gss::decode(record)
 }
 
-/// Decodes the arguments of any call that the service knows, by program, version
-/// and procedure: whether they decode, or `None` if there is no such call. For
-/// fuzzing; the service decodes with the functions that this calls.
+/// Decodes the arguments of any call that the service serves, by program, version and procedure,
+/// for fuzzing; the service uses the same functions. Returns true if they decode, `None` if there
+/// is no such call.
 pub fn decode_any(program: u32, version: u32, procedure: u32, args: &[u8]) -> Option<bool> {
     match (program, version) {
         (NFS_PROGRAM, 4) if procedure == v4::COMPOUND => Some(v4::decode(args)),

@@ -1,10 +1,11 @@
-//! MOUNT version 3 (RFC 1813 Appendix I): from an export's path to the handle
-//! of its root, and the list of the clients that have asked.
+//! MOUNT version 3 (RFC 1813 Appendix I): translates an export's path to the handle of its root,
+//! and lists the clients that have mounted.
 //!
-//! A path below an export may be mounted too. The walk there is the server's
-//! own (as root), as in knfsd's mountd and in Ganesha: mounting a directory is decided by the
-//! export's rules, using it by its own permissions. A check of the directories above would add nothing: root mounts for
-//! users, and is nobody where it is squashed; and a handle works without them (docs/reference/semantics.md).
+//! A path below an export may be mounted too. The server walks there with its own rights (as root),
+//! as knfsd's mountd and Ganesha do: the export's rules decide about mounting a directory, and its
+//! own permissions about using it. A check of the directories above would add nothing: root mounts
+//! for users, and is nobody where it is squashed; and a handle works without them
+//! (docs/reference/semantics.md).
 
 use crate::rpc;
 use crate::rpc::message::Refusal;
@@ -84,7 +85,7 @@ impl Mounts {
     }
 }
 
-/// Whether a rule admits a flavour that this server can establish.
+/// Returns true if a rule admits a flavour that this server can establish.
 fn usable(rule: &Rule, kerberos: bool) -> bool {
     rpc::offered(rule.flavours, kerberos).next().is_some()
 }
@@ -97,13 +98,13 @@ pub(crate) struct Op<'a> {
     pub(crate) client: IpAddr,
     /// The address of the server that the client has come to.
     pub(crate) local: IpAddr,
-    /// Whether callers can be established by Kerberos.
+    /// True if callers can be established by Kerberos.
     pub(crate) kerberos: bool,
     pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when the client's admission depends on a name that is not known yet.
     pub(crate) unknown: Option<Wait>,
-    /// The volume that it is about, once that is known.
+    /// The volume that the call is about, once that is known.
     pub(crate) volume: Option<VolumeId>,
 }
 
@@ -134,7 +135,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// EXPORT shows a client what it may mount, and the clients that this is for; of very many exports the first by name.
+    /// Serves EXPORT: lists what this client may mount, with the clients that each export is for.
+    /// If there are too many exports for a reply, lists the first by name.
     fn export(&mut self) {
         let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
         let all: Vec<(&str, &Export)> = match self.table.scope(self.local) {
@@ -197,7 +199,8 @@ impl Op<'_> {
             Ok(handle) => {
                 self.out.put_u32(stat::OK);
                 self.out.put_opaque(&handle);
-                // MOUNT itself may come by any flavour: clients learn here by which to go on (RFC 2623 §2.6).
+                // MNT itself may come by any flavour: clients learn here which flavour to use (RFC
+                // 2623 §2.6).
                 self.out
                     .put_u32(rpc::offered(flavours, self.kerberos).count() as u32);
                 for (number, _) in rpc::offered(flavours, self.kerberos) {
@@ -219,13 +222,14 @@ impl Op<'_> {
     }
 }
 
-/// Returns the status that a call failed with, from the beginning of its results. Only MNT has one.
+/// Returns the status of a failed call, read from the beginning of its results. Only MNT has one.
 pub(crate) fn failed_with(procedure: u32, results: &[u8]) -> Option<u32> {
     let status = results.first_chunk().map(|b| u32::from_be_bytes(*b));
     status.filter(|status| procedure == 1 && *status != stat::OK)
 }
 
-/// What a call is answered with when the volume cannot do what it stopped for.
+/// Appends the results of a call whose volume could not finish the work that the call waited for.
+/// Only MNT has a status for it.
 pub(crate) fn failure(procedure: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
     if procedure != 1 {
         return Err(Refusal::SystemErr);

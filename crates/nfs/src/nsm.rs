@@ -1,7 +1,7 @@
-//! The network status monitor, version 1 (X/Open XNFS, chapter 11): the part
-//! that lock managers need. Other hosts notify of their restart (SM_NOTIFY), and
-//! lock managers of this machine may ask to be notified of it (SM_MON), since only
-//! one status monitor can be registered on a machine and it may be this one.
+//! The network status monitor, version 1 (X/Open XNFS, chapter 11): the part that lock managers
+//! need. Other hosts report their restart (SM_NOTIFY). Lock managers of this machine may register
+//! to be notified of it (SM_MON), since only one status monitor can be registered on a machine and
+//! it may be this one.
 
 use crate::nlm::{LockService, Monitor};
 use crate::rpc::xdr::{self, Put, Reader};
@@ -18,7 +18,7 @@ const FAIL: u32 = 1;
 pub enum Args<'a> {
     /// NULL: no arguments, no results.
     Null,
-    /// SM_STAT: is this host monitored?
+    /// SM_STAT: asks if a host is monitored.
     Stat(&'a [u8]),
     /// SM_MON: host; program, version and procedure to call; private data.
     Mon(&'a [u8], [u32; 3], [u8; 16]),
@@ -26,7 +26,7 @@ pub enum Args<'a> {
     Unmon(&'a [u8], u32),
     /// SM_UNMON_ALL: number of the program.
     UnmonAll(u32),
-    /// SM_SIMU_CRASH: behave as after a restart.
+    /// SM_SIMU_CRASH: makes the monitor behave as after a restart.
     SimulateCrash,
     /// SM_NOTIFY: a host has restarted and reached this state.
     Notify(&'a [u8], u32),
@@ -57,16 +57,17 @@ fn known<'a>(procedure: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
     })
 }
 
-/// `my_id` without its name: program, version, procedure.
+/// Decodes `my_id` without its name: program, version, procedure.
 fn my_id(r: &mut Reader<'_>) -> xdr::Result<[u32; 3]> {
     r.opaque(MAX_NAME)?;
     Ok([r.u32()?, r.u32()?, r.u32()?])
 }
 
-/// Serves decoded arguments; returns what has to be known first, if the name of the caller matters and is not known.
+/// Serves decoded arguments. Returns the look-up to wait for, if the caller's name matters and is
+/// not known yet.
 ///
-/// What concerns this machine's own lock managers is only taken from this machine's kernel and root: from a port below
-/// 1024 (IPPORT_RESERVED), which others cannot use.
+/// Requests for this machine's own lock managers are accepted only from its kernel and root: from a
+/// port below 1024 (IPPORT_RESERVED), which others cannot use.
 pub(crate) fn serve(
     locks: &LockService,
     client: SocketAddr,

@@ -22,8 +22,8 @@ mod status {
 pub enum Args<'a> {
     /// NULL: no arguments, no results.
     Null,
-    /// GETQUOTA and GETACTIVEQUOTA: the path of an export, or of a part of it, and an owner;
-    /// `None`: of a kind that has no quotas.
+    /// GETQUOTA and GETACTIVEQUOTA: the path of an export, or of a directory in it, and an owner;
+    /// `None` for a kind of owner that has no quotas.
     Get(&'a [u8], Option<QuotaId>),
 }
 
@@ -58,15 +58,15 @@ pub(crate) struct Op<'a> {
     pub(crate) vfs: &'a Vfs,
     pub(crate) table: &'a ExportTable,
     pub(crate) client: std::net::IpAddr,
-    /// The address of the server that the client has come to.
+    /// The address of the server that the client called.
     pub(crate) local: std::net::IpAddr,
     pub(crate) credential: Credential,
     pub(crate) out: &'a mut Vec<u8>,
 }
 
 impl Op<'_> {
-    /// Serves a call; returns what has to be known first, if the client's admission depends on a
-    /// name that is not known yet.
+    /// Serves a call. Returns the look-up to wait for, if the client's admission depends on a name
+    /// that is not known yet.
     pub(crate) fn run(&mut self, args: &Args<'_>) -> Option<Wait> {
         let Args::Get(path, owner) = args else {
             return None;
@@ -106,8 +106,8 @@ impl Op<'_> {
         None
     }
 
-    /// Returns true if the caller may know the owner's usage: its own, that of its groups, and root
-    /// everybody's.
+    /// Returns true if the caller may know the owner's usage: a user its own and that of its
+    /// groups, root everybody's.
     fn may_ask(&self, owner: QuotaId) -> bool {
         let Some(caller) = self.credential.identity() else {
             return false;
@@ -120,7 +120,7 @@ impl Op<'_> {
     }
 }
 
-/// Appends an `rquota`: numbers of 32 bits, in blocks as large as that takes.
+/// Appends an `rquota`: numbers of 32 bits, in blocks large enough for them.
 fn put_quota(out: &mut Vec<u8>, entry: &QuotaEntry) {
     let blocks = |bytes: u64| bytes.div_ceil(BLOCK_SIZE as u64);
     let used = u64::try_from(entry.usage.blocks).unwrap_or(0);
@@ -133,10 +133,10 @@ fn put_quota(out: &mut Vec<u8>, entry: &QuotaEntry) {
         scale += 1;
     }
     let scaled = |blocks: u64| blocks.div_ceil(1 << scale) as u32;
-    // Saturates: no 32 bits hold more files.
+    // Saturates: more files than 32 bits can count are reported as the maximum.
     let count = |files: u64| u32::try_from(files).unwrap_or(u32::MAX);
     out.put_u32((BLOCK_SIZE as u32) << scale.min(18));
-    // Quotas hold.
+    // Quotas are active.
     out.put_bool(true);
     space.into_iter().for_each(|n| out.put_u32(scaled(n)));
     for n in [limit.files, limit.soft_files, files] {

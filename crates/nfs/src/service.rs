@@ -1,10 +1,9 @@
 //! One call in, one reply out.
 //!
-//! `handle` runs on the thread that read the call, and for all that is in
-//! memory it runs to the end: decode in place, check, operate, encode. Only a
-//! call that needs something from the device becomes a future; it owns a copy
-//! of the call and starts again from the beginning once the pages are there
-//! (operations change nothing before they have all they need).
+//! `handle` runs on the thread that read the call. If all data is in memory it runs to the end:
+//! decode in place, check, operate, encode. Only a call that needs something from the device
+//! becomes a future. The future owns a copy of the call, and starts again from the beginning once
+//! the pages are in memory (operations change nothing before they have all they need).
 
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
 use crate::gss::{Acceptor, Gss, Opened};
@@ -46,7 +45,7 @@ use weir_vfs::{
     Error, FileId, Flavour, Namespace, OpContext, Protocol, Stop, Suspend, Transport, Vfs,
 };
 
-/// What the service is made of.
+/// Configuration and dependencies of the service.
 pub struct Config {
     /// Exports, file handles, claims and limits.
     pub vfs: Arc<Vfs>,
@@ -54,16 +53,16 @@ pub struct Config {
     pub clock: Arc<dyn Clock>,
     /// Randomness for transaction ids.
     pub rng: Arc<dyn Rng>,
-    /// Bytes that the duplicate-request cache may hold.
+    /// Maximum size of the duplicate-request cache in bytes.
     pub drc_bytes: usize,
     /// The calls that were carried out before the start.
     pub done_calls: Vec<DoneCall>,
-    /// What is recorded of clients over restarts, in the aggregate.
+    /// Records of clients that survive restarts, in the aggregate.
     pub records: Arc<Records>,
-    /// How long after a start locks can only be claimed again, if anyone held
-    /// locks before. Clients need it to notice the restart: 45 s is usual.
+    /// Grace period after a start in which locks can only be reclaimed, if any were held before.
+    /// Clients need it to notice the restart: 45 s is usual.
     pub grace: Duration,
-    /// What clients know this server as: its host name.
+    /// Host name by which clients know this server.
     pub name: String,
 }
 
@@ -81,20 +80,21 @@ pub struct Service {
     pub(crate) nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
     groups: OnceLock<UserGroups>,
-    /// Connections can be protected by TLS.
+    /// True if connections can be protected by TLS.
     tls: AtomicBool,
     rng: Arc<dyn Rng>,
 }
 
-/// How NFSv3 is refused over a connection that is not protected as the export wants it.
+/// Refusal of an NFSv3 call over a connection without the protection that the export requires.
 const UNPROTECTED: Refusal = Refusal::Auth(AuthStat::TooWeak);
 
 /// Events that a run of a call may still wait for.
 #[derive(Clone, Copy)]
 struct MayWait {
-    /// Another client gives up what it was granted. Otherwise the client is to ask again.
+    /// Another client gives up a delegation or another grant. If this is false, the client is to
+    /// try again.
     recalls: bool,
-    /// The name of the client is found.
+    /// The name service has resolved the client's name.
     names: bool,
     /// The client's record as a holder of locks becomes durable.
     records: bool,
@@ -112,7 +112,7 @@ impl MayWait {
 struct Answer {
     reply: ReplyBuf,
     lsn: Option<Lsn>,
-    /// The call has changed something, and its reply is to be kept.
+    /// True if the call has changed something, so that its reply is to be kept.
     done: bool,
 }
 
@@ -135,7 +135,8 @@ impl From<Refusal> for Stop<Refusal> {
     }
 }
 
-/// A call of any protocol but NFSv4 that is suspended. One that is dropped is charged for nothing.
+/// A suspended call of NFSv3, MOUNT, NLM, NSM or RQUOTA. On drop, charges for bytes that were not
+/// moved are refunded.
 struct Suspended {
     service: Arc<Service>,
     conn: ConnInfo,
@@ -143,7 +144,7 @@ struct Suspended {
     ticket: Option<Ticket>,
     cx: OpContext,
     may_wait: MayWait,
-    /// It waits for a record that it has made.
+    /// True if it waits for a record that it has written.
     recording: bool,
 }
 
@@ -196,7 +197,7 @@ impl Request for Suspended {
     }
 }
 
-/// The programs and the versions served of each, the lowest and the highest.
+/// Returns the lowest and the highest served version of a program.
 fn versions_of(program: u32) -> Option<(u32, u32)> {
     Some(match program {
         NFS_PROGRAM => (3, 4),
@@ -208,7 +209,7 @@ fn versions_of(program: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// Why a call of such a program and version is refused.
+/// Returns the refusal if the program or its version is not served.
 fn not_served(call: &Call<'_>) -> Option<Refusal> {
     match versions_of(call.program) {
         None => Some(Refusal::ProgUnavail),
@@ -223,13 +224,13 @@ fn is_nfs4(call: &Call<'_>) -> bool {
     call.program == NFS_PROGRAM && call.version == 4
 }
 
-/// The procedure of a call of NFSv3.
+/// Returns the procedure of an NFSv3 call.
 fn nfs3(call: &Call<'_>) -> Option<u32> {
     (call.program == NFS_PROGRAM && call.version == 3).then_some(call.procedure)
 }
 
 impl Service {
-    /// A service over `config`.
+    /// Creates a service and starts its lock services.
     pub fn new(config: Config) -> Arc<Service> {
         let secret = config.vfs.derive_secret(b"duplicate-request cache");
         let drc = Drc::new(config.drc_bytes, secret);
@@ -273,7 +274,7 @@ impl Service {
         })
     }
 
-    /// Callers may be established by this mechanism from now on. Only the first counts.
+    /// Lets this mechanism establish callers from now on. Only the first call has an effect.
     pub fn accept_contexts(&self, acceptor: Arc<dyn Acceptor>) {
         let (clock, rng) = (Arc::clone(&self.clock), Arc::clone(&self.rng));
         let budget = Arc::clone(self.vfs.claims.budget());
@@ -282,53 +283,57 @@ impl Service {
         self.nfs4.kerberos.store(true, Ordering::Relaxed);
     }
 
-    /// Users whose credentials are full have all groups that `directory` knows, from now on. Only the first counts.
+    /// Replaces the groups of users whose credentials are full by those that `directory` knows,
+    /// from now on. Only the first call has an effect.
     pub fn look_groups_up(&self, directory: Arc<dyn Directory>) {
         let groups = UserGroups::new(directory, Arc::clone(&self.clock));
         let _ = self.groups.set(groups);
     }
 
-    /// Clients that ask whether connections can be protected by TLS get yes, from now on.
+    /// Answers clients' probes for TLS with yes, from now on.
     pub fn offer_tls(&self) {
         self.tls.store(true, Ordering::Relaxed);
     }
 
-    /// Has `run` carry out what no connection waits for: copies that clients want in the background. Without it they are carried out
-    /// before the reply. It is called from within `handle` and must not block.
+    /// Sets `run` as the executor of background work: copies that clients request in the
+    /// background. Without it they are carried out before the reply. `run` is called from within
+    /// `handle` and must not block.
     pub fn run_in_background(&self, run: Arc<dyn Fn(v4::Background) + Send + Sync>) {
         self.nfs4.offloads.run_with(run);
     }
 
-    /// Clients may name users and groups in this domain, as `accounts` knows them, from now on. Only the first counts.
+    /// Lets clients name users and groups in this domain, resolved by `accounts`, from now on. Only
+    /// the first call has an effect.
     pub fn map_names(&self, domain: &str, accounts: Arc<dyn Accounts>) {
         let idmap = IdMap::new(domain, accounts, Arc::clone(&self.clock));
         let _ = self.nfs4.idmap.set(idmap);
     }
 
-    /// Clients of NFSv4 are sent to other servers for these paths. Only the first call counts, and before any request.
+    /// Refers clients of NFSv4 to other servers for these paths. Only the first call has an effect,
+    /// and it must precede any request.
     pub fn refer(&self, referrals: Vec<v4::Referral>) {
         let referrals = referrals.into_iter().map(Arc::new).collect();
         let _ = self.nfs4.referrals.set(referrals);
     }
 
-    /// Clients and sessions of NFSv4 at this moment.
+    /// Returns the current numbers of clients and sessions of NFSv4.
     pub fn nfs4_counts(&self) -> v4::Counts {
         self.nfs4.registry.counts()
     }
 
-    /// The security contexts, if callers can be established.
+    /// Returns the security contexts, if callers can be established.
     pub fn gss(&self) -> Option<&Arc<Gss>> {
         self.gss.get()
     }
 
-    /// Records in which files clients have what, so that after the next start nothing else is
-    /// waited for. To be called when no client is served any more, at a stop in order.
+    /// Records in which files clients have claims, so that the grace period after the next start
+    /// waits for nothing else. Call it when no client is served any more, at an orderly stop.
     pub fn list_claims(&self) {
         self.nfs4.list_claims();
         self.locks.list_claims();
     }
 
-    /// Does what is due by time: to be called about once a second.
+    /// Does the periodic work. Call it about once a second.
     pub fn tick(&self) {
         self.locks.tick();
         self.nfs4.tick();
@@ -339,7 +344,7 @@ impl Service {
         if let Some(groups) = self.groups.get() {
             groups.tick();
         }
-        // Not before all services' clients have claimed what they had.
+        // Ends only once the clients of all services have reclaimed their claims.
         if self.vfs.grace.settle(self.clock.monotonic()) {
             self.records.end_grace();
         }
@@ -348,33 +353,34 @@ impl Service {
         self.vfs.throttle.tidy();
     }
 
-    /// A call to be made to a client, taken out; `may` says whether a destination may be called now. Destinations take
-    /// turns.
+    /// Takes a call that is to be sent to a client. `may` tells if a destination may be called now.
+    /// Destinations take turns.
     pub fn next_outgoing(&self, mut may: impl FnMut(IpAddr) -> bool) -> Option<Outgoing> {
         self.outbox.take(&mut may)
     }
 
-    /// Has `wake` called whenever there is something to take. It is called from
-    /// within `handle` and must only pass the news on.
+    /// Sets `wake`, which is called whenever there is a call to take. It is called from within
+    /// `handle` and must only pass on the notification.
     pub fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         self.outbox.on_push(wake);
     }
 
-    /// Has `send` called with what clients are to be sent that they have not asked for: the number of the connection, and an RPC
-    /// call without record mark. False means that there is no room for it now. It must not block.
+    /// Sets `send`, which sends a callback to a client: it gets the number of the connection, and
+    /// an RPC call without record mark. It returns false if there is no room for the call now, and
+    /// must not block.
     pub fn on_callback(&self, send: Arc<dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync>) {
         self.nfs4.callbacks.send_with(send);
     }
 
-    /// The peer sends nothing more on this connection.
+    /// Handles the end of the peer's half of a connection.
     pub fn connection_ended(&self, conn: &ConnInfo) {
         conn.end();
         self.nfs4.connection_ended(conn.id);
     }
 
-    /// The outcome of a call taken from [`Service::next_outgoing`]: the RPC reply
-    /// message without record mark, or `None` if there was none. Calls that
-    /// matter are repeated by the service.
+    /// Processes the result of a call taken from [`Service::next_outgoing`]: the RPC reply message
+    /// without record mark, or `None` if there was none. The service repeats calls by itself if
+    /// necessary.
     pub fn outgoing_done(&self, token: u64, reply: Option<&[u8]>) {
         self.locks.outgoing_done(token, reply);
     }
@@ -405,7 +411,8 @@ impl Service {
                     (None, None) if call.is_established() => {
                         refuse(call.xid, Refusal::Auth(AuthStat::BadCred))
                     }
-                    // NULL asks nobody for an identity; other procedures refuse what they cannot read.
+                    // NULL needs no identity; other procedures refuse a credential that they cannot
+                    // decode.
                     (None, None) => self.serve(conn, &call, record, now),
                 }
             }
@@ -422,7 +429,7 @@ impl Service {
         }
     }
 
-    /// The probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
+    /// Answers the probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
     fn start_tls(&self, conn: &ConnInfo, call: &Call<'_>) -> Outcome {
         let probe = call.procedure == 0 && call.cred.is_empty() && call.args.is_empty();
         let offered = self.tls.load(Ordering::Relaxed);
@@ -434,7 +441,8 @@ impl Service {
         Outcome::StartTls(ReplyBuf::whole(out, None))
     }
 
-    /// Serves a call whose user may have more groups than its credential, see [`crate::groups`].
+    /// Serves a call whose user may have more groups than its credential contains, see
+    /// [`crate::groups`].
     fn complete(
         self: &Arc<Self>,
         groups: &UserGroups,
@@ -481,13 +489,14 @@ impl Service {
         }
     }
 
-    /// Serves a call that was sealed, and seals its reply.
+    /// Serves a sealed call, and seals its reply.
     fn serve_opened(self: &Arc<Self>, conn: &ConnInfo, opened: Opened, now: Arrival) -> Outcome {
         let outcome = self.handle_established(conn, opened.record(), now);
         opened.seal.outcome(outcome)
     }
 
-    /// As [`Service::handle`], for a record that was made of a sealed one ([`rpc::established`]).
+    /// Serves a record whose caller was established, such as one made of a sealed record
+    /// ([`rpc::established`]).
     fn handle_established(
         self: &Arc<Self>,
         conn: &ConnInfo,
@@ -519,7 +528,8 @@ impl Service {
                 Seen::New(t) => ticket = Some(t),
                 Seen::Twin => {}
                 Seen::Running => return Outcome::Drop,
-                // One side of a mirror alone does not report it. The client asks again.
+                // While the mirror's partner is lost, a strict volume does not confirm changes. The
+                // client tries again.
                 Seen::Recovered(volume, _) if self.vfs.holds(volume) => return Outcome::Drop,
                 Seen::Recovered(volume, ino) => {
                     return Outcome::Reply(self.recovered(call, volume, ino), None);
@@ -545,7 +555,7 @@ impl Service {
         }
     }
 
-    /// Has a call wait whose first run was suspended.
+    /// Suspends a call after its first run.
     #[cold]
     fn suspend(
         self: &Arc<Self>,
@@ -555,7 +565,7 @@ impl Service {
         ticket: Option<Ticket>,
         cx: OpContext,
     ) -> Outcome {
-        // The memory of a call that waits for its limits is accounted to its client's credit.
+        // The memory of a call that is deferred by limits is charged to its client's credit.
         let held = suspend.is_limit().then(|| {
             let bytes = record.len() + HELD_OVERHEAD;
             let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes);
@@ -577,11 +587,12 @@ impl Service {
         )
     }
 
-    /// Decides about a record of `bytes` of which only `head` is there. At [`Begin::Wait`], the task of `cx` is woken when
-    /// it is worth asking again.
+    /// Decides about a record of `bytes` of which only `head` has arrived. At [`Begin::Wait`], the
+    /// task of `cx` is woken when it should ask again.
     ///
-    /// Only a WRITE is that long (or one of NFSv4's requests that carry data), and file handles cannot be made up. So a
-    /// caller that shows one of an export that admits it is a client, and no other can have memory taken.
+    /// Only a WRITE is that long, or an NFSv4 request with data, and file handles cannot be forged.
+    /// A caller with a handle of an export that admits it is therefore a client. No other caller
+    /// can claim memory.
     pub fn begin(&self, conn: &ConnInfo, head: &[u8], bytes: usize, cx: &Context<'_>) -> Begin {
         let call = match rpc::message(head) {
             Message::Call(call) => call,
@@ -594,7 +605,8 @@ impl Service {
             return refuse(why);
         }
         if call.flavour > rpc::AUTH_SYS {
-            // What it is to write cannot be seen before it is opened, but its context cannot be made up either.
+            // The operation is not known before the call is decrypted, but the context cannot be
+            // forged.
             let gss = self.gss().filter(|_| call.flavour == rpc::RPCSEC_GSS);
             return match gss {
                 Some(gss) if gss.takes(&call, bytes) => Begin::Go(None),
@@ -657,7 +669,7 @@ impl Service {
         }
     }
 
-    /// As [`Service::begin`], and counts the call if RPC refuses it.
+    /// Decides as [`Service::begin`] does, and counts the call if RPC refuses it.
     pub fn begin_counted(
         &self,
         conn: &ConnInfo,
@@ -672,7 +684,8 @@ impl Service {
         begin
     }
 
-    /// The reply to a call that was done before the start: that it was, and the handle of `ino` if it made it.
+    /// Returns the reply to a call that was done before the start: success, and the handle of `ino`
+    /// if the call made it.
     fn recovered(&self, call: &Call<'_>, volume: VolumeId, ino: Ino) -> ReplyBuf {
         let mut head = ReplyBuf::start(128);
         rpc::put_accepted(&mut head, call.xid);
@@ -693,7 +706,7 @@ impl Service {
         self.vfs.count_failure(conn.id, operation, status);
     }
 
-    /// Returns the reply to a call of NFS that failed before it came to any object, and counts it.
+    /// Returns the reply to an NFS call that failed before it reached any object, and counts it.
     fn nfs_failure(&self, conn: &ConnInfo, call: &Call<'_>, error: Error) -> ReplyBuf {
         self.count_failure(conn, call, Status::of(call.procedure, error) as u32);
         let mut head = ReplyBuf::start(64);
@@ -702,7 +715,8 @@ impl Service {
         ReplyBuf::whole(head, None)
     }
 
-    /// Returns the outcome of a call whose volume could not do what it was suspended for.
+    /// Returns the outcome of a call whose volume failed to do the work that the call was suspended
+    /// for.
     fn failed(&self, conn: &ConnInfo, call: &Call<'_>, error: Error) -> Outcome {
         let mut head = ReplyBuf::start(64);
         rpc::put_accepted(&mut head, call.xid);
@@ -739,7 +753,7 @@ impl Service {
             RQUOTA_PROGRAM => self.rquota(conn, call, head, may_wait),
             _ => self.nsm(conn, call, head, may_wait),
         };
-        // It may concern what clients of NFSv4 have.
+        // The call may have affected claims of NFSv4 clients.
         self.nfs4.poll_notices();
         run
     }
@@ -909,7 +923,8 @@ impl Service {
     }
 }
 
-/// Returns the result of a run of MOUNT, NLM or NSM from its encoded results and what they count as.
+/// Returns the result of a run of MOUNT, NLM or NSM. Takes the encoded results and the operation
+/// that they are counted as.
 fn ended(
     outcome: Result<(), Suspend>,
     unknown: Option<Wait>,
@@ -927,7 +942,7 @@ fn ended(
     Ok(reply.into())
 }
 
-/// What a call on a volume counts as.
+/// Returns the operation that a call on a volume is counted as.
 fn counted_as(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
     Some(Done {
         volume,
@@ -945,7 +960,7 @@ fn finish(ticket: Option<Ticket>, answer: Answer) -> Outcome {
     Outcome::Reply(reply, lsn)
 }
 
-/// What is needed of a call's record to run it again.
+/// Returns the part of a call's record that is needed to run it again.
 fn kept<'a>(record: &'a [u8], call: &Call<'_>, cx: &OpContext) -> &'a [u8] {
     if !takes_data(call) || !cx.has_data() {
         return record;
@@ -955,7 +970,7 @@ fn kept<'a>(record: &'a [u8], call: &Call<'_>, cx: &OpContext) -> &'a [u8] {
     data.and_then(|at| record.get(..at)).unwrap_or(record)
 }
 
-/// Whether it is a WRITE, whose data the engine may have while the call waits.
+/// Returns true for a WRITE, whose data may be in the engine while the call is suspended.
 fn takes_data(call: &Call<'_>) -> bool {
     nfs3(call) == Some(procedure::WRITE)
 }

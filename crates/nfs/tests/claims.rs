@@ -1,4 +1,5 @@
-//! What claims of other protocols' clients do to NFSv3: their opens, ranges and caches are made in the table directly.
+//! Effects of other protocols' claims on NFSv3. Their opens, ranges and caches are entered directly
+//! into the table.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -77,7 +78,7 @@ impl Other {
         assert_eq!(given, caching);
     }
 
-    /// What it is to cache no more than, if it was asked.
+    /// Returns what the client may still cache, if it was asked to give up more.
     fn broken_to(&self) -> Option<Caching> {
         let notices = std::mem::take(&mut *self.notices.0.lock().unwrap());
         assert!(notices.len() < 2, "{notices:?}");
@@ -171,7 +172,7 @@ fn operations_wait_for_others_caches() {
     let other = Other::of(&s, &file);
     let (none, h) = (Caching::NONE, Caching::READ_HANDLE);
     let rw = Caching::READ | Caching::WRITE;
-    // What is cached; what is done; what may be cached then.
+    // Name of the call, what is cached, the call, and what may still be cached afterwards.
     type Do<'a> = (&'a str, Caching, &'a dyn Fn() -> u32, Option<Caching>);
     let cases: [Do<'_>; 9] = [
         ("READ", h, &|| read(&s, &file, 0, 1), None),
@@ -208,7 +209,7 @@ fn operations_wait_for_others_caches() {
     assert_eq!(read(&s, &file, 0, 1), OK);
 }
 
-/// What a call that waits has come to, if it has.
+/// Returns the status of a suspended call, once it is answered.
 fn poll(waiting: &mut Later) -> Option<u32> {
     let mut cx = Context::from_waker(Waker::noop());
     match waiting.as_mut().poll(&mut cx) {
@@ -428,7 +429,7 @@ fn a_denial_of_deletion_counts_on_volumes_of_ntfs_style() {
     assert_eq!((rename(b"else", b"file"), remove()), (OK, OK));
 }
 
-/// All kinds of claims, one request that waits, and one that is asked to give up what it caches.
+/// Makes claims of all kinds, queues a request, and has a client asked to give up its cache.
 fn claim_everything(s: &Server, other: &Other) {
     let claims = &s.vfs.claims;
     other.open(s, Modes::BOTH, Modes::NONE);

@@ -1,7 +1,8 @@
-//! What a client may do to a file of which another has something, between all protocols: the tables of docs/reference/conflicts.md, made
-//! by trying it. `WEIR_BLESS=1` writes what was found in place of what should be.
+//! Conflicts between clients of all protocols: reproduces the tables of docs/reference/conflicts.md
+//! by trying each case. `WEIR_BLESS=1` writes the results into the tables.
 //!
-//! NFSv3 and NFSv4 are spoken; SMB's part is what the table of claims says to its opens, ranges and leases.
+//! NFSv3 and NFSv4 are spoken. SMB is represented by the replies of the table of claims to its
+//! opens, ranges and leases.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -27,7 +28,7 @@ const NONE: Modes = Modes::NONE;
 /// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
 const NO_DELEGATION: u32 = 0x400;
 
-/// What another client has of the file.
+/// Claim of the other client on the file.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     NlmLock { exclusive: bool },
@@ -88,7 +89,7 @@ const HELD: [(&str, Held); 17] = [
     ),
 ];
 
-/// What this client does.
+/// Operation of this client.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Read3,
@@ -236,7 +237,7 @@ impl Case {
         }
     }
 
-    /// Whether the other client got it.
+    /// Makes the other client take a claim; returns true if it got it.
     fn hold(&self, held: Held) -> bool {
         let client = || Client::new(&self.s, HOLDER, b"holder");
         let owner = smb("10.0.0.8");
@@ -323,8 +324,9 @@ impl Case {
     }
 }
 
-/// What comes of it: `yes`, `no`, `asks` (the holder is asked to give up what it caches, and the client waits or comes again);
-/// `–` if the holder cannot have it beside what the act needs.
+/// Returns the result of an operation: `yes`, `no`, or `asks` (the holder is asked to give up its
+/// cache, and the client waits or tries again). It is `–` if the holder cannot have its claim
+/// beside the one that the operation needs.
 fn outcome(held: Held, act: Act) -> &'static str {
     let case = &Case::new();
     let s = &case.s;
@@ -342,7 +344,7 @@ fn outcome(held: Held, act: Act) -> &'static str {
         Passage::Denied | Passage::Locked => "no",
         Passage::Breaking(_) => "asks",
     };
-    // What is needed before the other comes.
+    // Needed before the other client takes its claim.
     let needs_open = matches!(act, Act::Lock { .. });
     let needs_smb = matches!(act, Act::SmbIo { .. } | Act::SmbRange { .. });
     let client = Client::new(s, OTHER, b"other");

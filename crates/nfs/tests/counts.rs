@@ -1,4 +1,4 @@
-//! What metrics say of clients and sessions of NFSv4, and of what failed.
+//! Metrics of NFSv4's clients and sessions, and of failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test fails loudly.
 
@@ -26,7 +26,7 @@ fn clients_and_sessions_are_counted_as_they_come_and_go() {
     assert_eq!(counts(), (2, 0, 1, 4));
     one.alone(57, X::new().h(one.id));
     assert_eq!(counts(), (1, 0, 1, 4));
-    // It keeps what it has open beyond its lease.
+    // The client keeps its opens beyond its lease.
     s.clock.advance(Duration::from_secs(100));
     s.service.tick();
     assert_eq!(counts(), (0, 1, 1, 4));

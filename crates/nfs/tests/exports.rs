@@ -31,7 +31,7 @@ fn publish(s: &Server, rules: Vec<Rule>) {
     s.vfs.publish(vec![Export::new("/vol1", volume, rules)]);
 }
 
-/// A connection that stays: what it remembers is what is tested.
+/// A connection that stays open, to test what it remembers.
 struct Connected<'s> {
     server: &'s Server,
     conn: ConnInfo,
@@ -196,7 +196,7 @@ fn begin(s: &Server, program: (u32, u32), procedure: u32, args: &X) -> Waiting {
     }
 }
 
-/// The status that a waiting call is answered with, if it is by now.
+/// The status of a waiting call, once it is answered.
 fn poll(waiting: &mut Waiting) -> Option<u32> {
     match waiting
         .as_mut()
@@ -239,7 +239,8 @@ fn calls_wait_for_a_name_and_are_never_admitted_without() {
     }
 }
 
-/// Over NFSv4 the name is first needed where LOOKUP has gone into the export; it must not go on from there.
+/// Over NFSv4 the name is first needed when LOOKUP has entered the export; the request must not go
+/// on from there.
 #[test]
 fn a_lookup_into_an_export_waits_for_a_name() {
     let s = Server::new();

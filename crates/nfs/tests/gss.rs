@@ -1,5 +1,6 @@
-//! Calls under a security context (RFC 2203), with a mechanism of the test's own in place of Kerberos: the wire, the
-//! window, the bounds and whose identity counts. That Kerberos itself works is shown where it can be installed.
+//! Calls under a security context (RFC 2203), with a mechanism of the test's own in place of
+//! Kerberos: the wire, the window, the bounds and whose identity counts. That Kerberos itself works
+//! is shown where it can be installed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test fails loudly.
 
@@ -15,7 +16,7 @@ use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN, window};
 use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::Flavours;
 
-/// Why a call was denied.
+/// Reason for the denial of a call.
 fn denied(mut r: R) -> u32 {
     r.u();
     assert_eq!((r.u(), r.u(), r.u()), (1, 1, 1), "AUTH_ERROR");
@@ -151,7 +152,7 @@ fn what_is_not_under_the_context_is_refused() {
     }
     let record = user.record(GETATTR, window::MAX_SEQUENCE, NONE, &args);
     assert_eq!(denied(s.send(&record)), CTX_PROBLEM);
-    // What is not the context's has not moved its window.
+    // Calls that failed verification have not moved the context's window.
     user.call(&s, GETATTR, 2, INTEGRITY, &args);
 }
 
@@ -253,7 +254,7 @@ fn contexts_end() {
     assert_eq!(contexts(), 0);
 }
 
-/// The one that was used the longest time ago goes.
+/// The least recently used context is removed.
 #[test]
 fn contexts_are_bounded_by_the_budget() {
     let s = server(Flavours::SYS.or(Flavours::KRB5));

@@ -25,7 +25,7 @@ fn records_that_are_not_understood_do_not_stop_the_server() {
     assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 0), GRANTED);
 }
 
-/// Sends a lock call and leaves it where it is.
+/// Sends a lock call and leaves it pending.
 fn begin(l: &Locker<'_>) -> Outcome {
     let s = l.s.from(l.addr);
     let record = s.encode(NLM, 2, &l.lock_args(false, true, 0, 1, false));
@@ -72,7 +72,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
         0,
         "not before it is in the record"
     );
-    // It asks once more, over another connection: still not.
+    // A repetition over another connection is not granted either.
     let mut again = parked(&a);
     assert_eq!(poll(&mut again), None);
     let others: Vec<Later> = (1..=100)
@@ -124,7 +124,7 @@ fn a_host_that_cannot_be_recorded_gets_no_lock() {
     assert_eq!(s.vfs.claims.totals().held, 1, "joined");
 }
 
-/// Kills the server and starts it with what its disks have.
+/// Kills the server and restarts it from its disks.
 fn killed(mut s: Server) -> Server {
     s.crash();
     s
@@ -172,7 +172,7 @@ fn after_a_kill_only_the_recorded_host_gets_its_lock() {
     assert_eq!(lockers(&s, &file)[2].lock(false, true, 0, 1), GRANTED);
 }
 
-/// Whether an open file that has lost its name is still there.
+/// Returns true if an open file that has lost its name still exists.
 fn is_there(s: &Server, file: &[u8]) -> bool {
     s.engine.cp_now().unwrap();
     s.status(1, &X::new().o(file)) == 0

@@ -174,7 +174,8 @@ fn asynchronous_calls_are_answered_by_calls() {
         let (procedure, mut r) = parts(&calls[0]);
         assert_eq!((procedure, r.o(), r.u()), (res, b"cookie".to_vec(), stat));
     }
-    // A server's GRANTED_MSG: we are no client of anyone, and do not call a host that pretends that we are.
+    // A server's GRANTED_MSG: we are no client of anyone, and do not call a host that pretends that
+    // we are.
     let args = c.alock(X::new().o(b"cookie").u(1), 0, 1);
     s.from(c.addr).call(NLM, 10, &args).end();
     assert!(s.outgoing().is_empty());
@@ -401,7 +402,8 @@ fn nobody_releases_the_locks_of_another_host() {
             tell(&s, addr, which, &X::new().o(name).u(5), &names);
         }
     };
-    // A stranger with the victim's name; one that has locks itself; one whose own name is another; no name, no host.
+    // A stranger with the victim's name; one that has locks itself; one whose own name is another;
+    // no name, no host.
     assert_eq!(c.lock(false, true, 9, 1), GRANTED);
     for (addr, name) in [
         ("10.9.9.9", &b"alpha"[..]),
@@ -542,7 +544,8 @@ fn locking_takes_permission() {
     s.as_user(0, 0);
     let open = |name: &[u8], mode| s.as_user(7, 7).create(&root, name, mode);
     s.status(2, &X::new().o(&root).sattr(Some(0o777), None).u(0));
-    // Owners: the caller's own (7), others (8). For each file: shared and exclusive by the owner, then by others.
+    // Owners: the caller's own (7), others (8). For each file: shared and exclusive by the owner,
+    // then by others.
     let cases = [
         (0o600, [GRANTED, GRANTED], [FAILED, FAILED]),
         (0o644, [GRANTED, GRANTED], [GRANTED, FAILED]),
@@ -563,7 +566,7 @@ fn locking_takes_permission() {
                 expected[0] == GRANTED,
                 "TEST of {mode:o} by {uid}"
             );
-            // What is held may always be given up.
+            // A lock may always be released.
             s.as_user(9, 9);
             assert_eq!(a.unlock(0, 0), GRANTED);
         }

@@ -67,7 +67,7 @@ fn calls_that_are_about_a_volume_are_counted_as_its_operations() {
     let lock = X::new().o(b"cookie").u(1).o(b"host").o(&file).o(b"owner");
     s.call(NLM, 1, &lock.u(1).h(0).h(0));
     assert_eq!(operation(), Some((volume, ("nlmv4", "TEST"))));
-    // What is about none is not.
+    // Calls about no volume are not counted.
     for (program, procedure) in [(MOUNT, 0), (MOUNT, 5), (NLM, 0)] {
         s.call(program, procedure, &X::new());
         assert_eq!(operation(), None);

@@ -98,7 +98,7 @@ fn mount_finds_the_export_of_the_address_that_the_client_came_to() {
     for path in ["/one/vol1", "/two/vol1", "/", "/vol1x", "/vol1/absent"] {
         assert_eq!(mount(&s, path), Err(NOENT), "{path}");
     }
-    // What nobody has leads nowhere, and not to the server's own /vol1.
+    // An address that no export has leads nowhere, and not to the server's own /vol1.
     come_to(&s, NOBODYS);
     assert_eq!(mount(&s, "/vol1"), Err(NOENT));
     assert!(listed(&s).is_empty());
@@ -136,7 +136,7 @@ fn the_root_of_version_4_leads_to_the_export_of_the_address() {
     assert_eq!(c.status(&Ops::new().root().getattr(&[1])), OK);
 }
 
-/// A client that thought the addresses one server's would use one session for all of them.
+/// A client that took the addresses for one server would use one session for all of them.
 #[test]
 fn to_clients_of_version_4_1_the_addresses_are_servers_of_their_own() {
     let s = server();

@@ -1,8 +1,8 @@
-//! What an operation costs the server in instructions, over NFSv3 and over NFSv4.1: run under
-//! `valgrind --tool=callgrind --toggle-collect='weir_nfs::service::Service::handle*'`, which counts only what the server does with a
-//! call, and counts the same whatever else the machine does.
+//! Cost of an operation in instructions of the server, over NFSv3 and over NFSv4.1. Run it under
+//! `valgrind --tool=callgrind --toggle-collect='weir_nfs::service::Service::handle*'`, which counts
+//! only the work of the server for a call, and gives the same count whatever else the machine does.
 //!
-//! `WEIR_LOAD` is one of [`LOADS`] behind `3:` or `4:`, `WEIR_COUNT` how many operations are done.
+//! `WEIR_LOAD` is one of [`LOADS`] behind `3:` or `4:`, `WEIR_COUNT` the number of operations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -18,7 +18,7 @@ const LOADS: [&str; 8] = [
     "getattr", "access", "lookup", "read", "write", "create", "remove", "commit",
 ];
 
-/// What Linux asks of every object, and after a change.
+/// Attributes that Linux asks of every object, and those it asks after a change.
 const ALL: [u32; 15] = [1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55];
 const AFTER: [u32; 4] = [3, 4, 52, 53];
 /// OPEN4_SHARE_ACCESS_BOTH, with OPEN4_SHARE_ACCESS_WANT_NO_DELEG.

@@ -1,4 +1,5 @@
-//! Connections that are protected by TLS (RFC 9289), as far as it concerns the service: the probe, and rules that ask for it.
+//! Connections that are protected by TLS (RFC 9289), as far as it concerns the service: the probe,
+//! and rules that ask for it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -85,7 +86,7 @@ fn an_export_that_wants_tls_is_refused_without() {
             true => assert_eq!([(); 6].map(|()| r.u()), [1, 0, 0, 0, 0, 0], "{at}"),
             false => assert_eq!([(); 4].map(|()| r.u()), [1, 1, 1, TOOWEAK], "{at}"),
         }
-        // Of a WRITE that is long, no more is read than its head.
+        // A long WRITE that is refused is not read beyond its head.
         let write = X::new().o(&file).h(0).u(1 << 20).u(0).u(1 << 20);
         let head = s.encode(NFS, 7, &write);
         let cx = std::task::Context::from_waker(std::task::Waker::noop());

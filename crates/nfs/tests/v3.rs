@@ -598,8 +598,8 @@ fn writing_takes_set_id_bits_away() {
     assert_eq!(s.getattr(&file).mode, 0o6777, "root's writing keeps them");
 }
 
-/// Every bound from nothing to more than enough: the results keep it, and
-/// going on from the last cookie lists every name exactly once.
+/// Every bound from nothing to more than enough: the results never exceed it, and continuing from
+/// the last cookie lists every name exactly once.
 #[test]
 fn listings_keep_their_bounds_exactly() {
     let s = Server::new();

@@ -94,7 +94,8 @@ fn a_compound_is_refused_as_the_rfc_says() {
     }
 }
 
-/// RFC 8881 §2.6.3.1: which operation says that the flavour is wrong, and how a client learns the right one.
+/// RFC 8881 §2.6.3.1: which operation says that the flavour is wrong, and how a client learns the
+/// right one.
 #[test]
 fn a_volume_for_kerberos_says_so_where_a_client_can_choose() {
     let s = Server::new();
@@ -487,7 +488,7 @@ fn attributes_are_compared_and_set() {
     let set = r.ok(34);
     assert_eq!((set.u(), set.u(), set.u()), (2, 0, 2), "the mode");
     assert_eq!(r.attrs().u(), 0o600);
-    // What fails has set nothing, and says so.
+    // A failed SETATTR has set nothing, and reports that.
     let change = bitmap(X::new().raw(&ANONYMOUS), &[3]).o(&[0; 8]);
     let mut r = c.run(&Ops::new().fh(&file).op(34, change));
     r.ok(22);
@@ -526,7 +527,8 @@ fn extended_attributes_are_set_listed_and_removed() {
     assert_eq!(c.status(&get(b"a")), NOXATTR);
 }
 
-/// An operation that waits for the device suspends its COMPOUND, which goes on there; dropped, it was never made.
+/// An operation that waits for the device suspends its COMPOUND, which goes on there; dropped, it
+/// was never made.
 #[test]
 fn a_compound_waits_at_its_operation() {
     let mut s = Server::new();
@@ -679,7 +681,7 @@ fn data_and_holes_are_found() {
     all(&s);
     s.engine.cp_now().unwrap();
     all(&s);
-    // What is in the tree and what is above it.
+    // The tree and the changes above it.
     {
         let c = Client::new(&s, HOST, b"second");
         let (file, state) = c.open(b"f", b"o", BOTH);

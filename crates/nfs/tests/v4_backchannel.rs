@@ -1,4 +1,5 @@
-//! Clients of NFSv4 with more than one session: which of them calls are made over, and what SEQUENCE says of their back channels.
+//! Clients of NFSv4 with more than one session: which of them calls are made over, and what
+//! SEQUENCE says of their back channels.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -175,7 +176,7 @@ fn a_call_that_is_lost_keeps_its_slot() {
     bind(&a, 2);
     let again = calls.expect(RECALL);
     assert_eq!((again.slot, again.sequence), (lost.slot, lost.sequence));
-    // It has, and another call: this number has had its turn.
+    // The client has executed another call under this number, which is therefore used up.
     again.refuse(&s, SEQ_FALSE_RETRY);
     let _h = parked(&d, &open(&d, b"h", (2, 0)));
     assert_eq!(calls.expect(RECALL).slot, 0);

@@ -1,4 +1,4 @@
-//! What one host makes up of clients and sessions keeps no other host out.
+//! Clients and sessions that one host invents must not exclude another host.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -11,7 +11,7 @@ use support::{Server, X};
 const CROWD: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
 
-/// EXCHANGE_ID under this name: the client id, or the error.
+/// EXCHANGE_ID under this name: returns the client id, or the error.
 fn introduce(s: &Server, from: &str, owner: &[u8]) -> Result<u64, u32> {
     let ops = Ops::new().op(42, exchange(owner, 1, 0));
     let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
@@ -22,14 +22,14 @@ fn introduce(s: &Server, from: &str, owner: &[u8]) -> Result<u64, u32> {
     }
 }
 
-/// CREATE_SESSION, the first or a later one of a client: its status.
+/// CREATE_SESSION, the first or a later one of a client: returns its status.
 fn begin(s: &Server, from: &str, client: u64, sequence: u32, slots: u32) -> u32 {
     let ops = Ops::new().op(43, creation(client, sequence, slots));
     let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
     send(s, from, &args).status
 }
 
-/// Clients with a session each, until no more are taken: how many.
+/// Creates clients with a session each until no more are accepted; returns their number.
 fn crowd(s: &Server) -> u32 {
     let mut made = 0;
     loop {
@@ -110,7 +110,7 @@ fn sessions_of_one_address_take_a_part_of_the_memory() {
     assert_eq!(other.status(&Ops::new().root()), OK);
 }
 
-/// What every host takes that makes up clients and sessions, until there is no more.
+/// Lets every host create clients and sessions until no more are accepted.
 fn exhausted(s: &Server, hosts: &[String]) {
     for host in hosts {
         let Ok(client) = introduce(s, host, host.as_bytes()) else {

@@ -1,4 +1,4 @@
-//! What a connection remembers of the states that its requests read and write under: never more than they are.
+//! States that a connection remembers for its READs and WRITEs: never used once they have changed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -13,7 +13,7 @@ const HOST: &str = "10.0.0.1";
 const WANT_READ: u32 = 0x100;
 const ADMIN_REVOKED: u32 = 10_047;
 
-/// What operations over this very connection come to.
+/// Returns the status of operations over this very connection.
 fn over(conn: &ConnInfo, c: &Client<'_>, ops: &Ops) -> u32 {
     let record = c.s.encode(NFS4, 1, &c.next_args(ops, true));
     match c.s.service.handle(conn, &record, c.s.now()) {
@@ -39,7 +39,7 @@ fn what_a_connection_remembers_of_an_open_changes_with_it() {
         assert_eq!(write(id), OK);
     }
     assert_eq!(write(&with_seqid(&state, 2)), BAD_STATEID);
-    // Of another file, and of another client.
+    // The stateid with another file, and with another client.
     let (other, _) = a.open(b"other", b"o", (3, 0));
     let elsewhere = Ops::new().fh(&other).write(&state, 0, b"x");
     assert_eq!(over(&conn, &a, &elsewhere), BAD_STATEID);
@@ -93,14 +93,15 @@ fn what_a_connection_remembers_ends_with_what_it_is_of() {
     assert_eq!(read(&file, &state), ADMIN_REVOKED);
 }
 
-/// What GETATTR shows behind operations that have had the attributes.
+/// GETATTR shows the same attributes after operations that have already read them.
 #[test]
 fn attributes_are_the_same_behind_whatever_operation() {
     let s = Server::new();
     let a = Client::new(&s, HOST, b"a");
     let (file, _) = a.open(b"f", b"o", (3, 0));
     let root = a.volume();
-    // All that Linux asks, with the number of what a directory covers; the handle, space and the list beside it.
+    // All that Linux asks, with the number of what a directory covers; the handle, space and the
+    // list beside it.
     let numbers = [
         1, 3, 4, 8, 12, 19, 20, 33, 35, 36, 37, 41, 42, 45, 47, 52, 53, 55,
     ];

@@ -445,7 +445,7 @@ fn nothing_is_left_of_a_client_that_goes() {
     assert!(calls.next().is_none());
 }
 
-/// LOCK with a kind that waits: what it came to.
+/// Returns the status of a LOCK of a kind that waits.
 fn lock_waiting(c: &Client<'_>, file: &[u8], open: &[u8], range: (u64, u64)) -> u32 {
     c.status(&Ops::new().fh(file).lock(4, range, open, b"process"))
 }

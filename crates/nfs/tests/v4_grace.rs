@@ -1,4 +1,5 @@
-//! The grace period after a restart: claims that conflict with nothing that a client may claim again go on at once.
+//! The grace period after a restart: claims go on at once unless they conflict with a possible
+//! reclaim.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -39,7 +40,7 @@ impl Had {
         Had::WriteDelegation,
     ];
 
-    /// Has a client take it of a new file `f`; returns the file's handle.
+    /// Makes a client take this claim on a new file `f`; returns the file's handle.
     fn take(self, s: &Server, calls: &Callbacks) -> Vec<u8> {
         let a = Client::new(s, HOST, b"a");
         match self {
@@ -91,7 +92,7 @@ fn free_all(s: &Server, addr: &str, host: &str) {
     s.from(addr).call(support::NLM, 23, &args);
 }
 
-/// Another client does at other files of the volume all that it may.
+/// Another client performs every allowed operation on other files of the volume.
 fn elsewhere(s: &Server) {
     let root = s.root();
     let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
@@ -225,7 +226,7 @@ fn a_client_is_recorded_again_only_for_another_kind_of_claim() {
     assert!(end() > before, "a denial");
     let records = || s.records.all(ServiceId(1));
     assert_eq!(records().len(), 1);
-    // What it has given up it does not stop others with after the next start.
+    // Released claims are removed from the record, and stop nobody after the next start.
     let with_denial = records();
     assert_eq!(a.status(&Ops::new().fh(&file).close(&state)), OK);
     s.clock.advance(Duration::from_secs(61));
@@ -344,7 +345,7 @@ fn many_files_of_a_client_are_listed_once_it_takes_no_more() {
         let root = s.root();
         let v3 = |procedure, args: &X| s.from(OTHER).call(NFS, procedure, args).u();
         let write = |file: &[u8]| v3(7, &X::new().o(file).h(0).u(1).u(2).o(b"x"));
-        // What is on the device alone would be waited for first.
+        // Read first, since data on the device only would suspend the call.
         assert_eq!(v3(1, &X::new().o(&first)), OK);
         assert_eq!(write(&first), JUKEBOX);
         let other = s.create(&root, b"other", 0o666);

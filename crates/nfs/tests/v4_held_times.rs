@@ -71,7 +71,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     let now = s.now();
     let said = (later(begun.1, 10), later(begun.2, 20));
     let mut before = begun.0;
-    // What it says, none from before the grant, and none that is still to come.
+    // The holder's times count, except those before the grant; future ones become now.
     for (sent, want, moves) in [
         (said, said, true),
         (said, said, false),
@@ -92,7 +92,7 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
         assert_eq!(change > before, moves, "as the time of modification");
         before = change;
     }
-    // It is to say so under the delegation, and need not own the file.
+    // The holder must set the times under its delegation, and need not own the file.
     let sets = |state: &[u8], number, at| a.status(&set(&file, state, &[(number, at)]));
     s.uid.set((77, 77));
     for wrong in [&state[..], &ANONYMOUS] {
@@ -122,7 +122,8 @@ fn the_times_of_a_file_are_those_that_the_holder_of_a_delegation_says() {
     assert!(calls.next().is_none());
 }
 
-/// RFC 9754 §5: it goes to the time of modification, not to now, and not along with the time of access.
+/// RFC 9754 §5: it goes to the time of modification, not to now, and not along with the time of
+/// access.
 #[test]
 fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
     let s = Server::new();
@@ -144,7 +145,8 @@ fn the_change_time_follows_the_time_of_modification_that_a_holder_says() {
     let after = sets(&[(MODIFIED, modified)]);
     assert_eq!((after.1, after.2), (modified, modified));
     assert!(after.0 > begun.0);
-    // Back to what it was at the grant, which is not before that; the last change was later all the same.
+    // Back to what it was at the grant, which is not before that; the last change was later all the
+    // same.
     let back = sets(&[(MODIFIED, begun.2)]);
     assert_eq!(back.2, begun.2);
     assert!(back.0 > after.0 && back.1 > modified && back.1 < later(modified, 1));
@@ -240,7 +242,7 @@ fn delegations_with_times_are_claimed_again() {
     // And without an OPEN.
     let mut r = a.run(&want(&file, 0, X::new().u(1).u(4)));
     assert!(matches!(wanted(&mut r), Given::ReadTimes(_)));
-    // What is no delegation is not claimed again.
+    // Values that are no delegation cannot be reclaimed.
     assert_eq!(a.status(&want(&file, 0, X::new().u(1).u(3))), INVAL);
     assert_eq!(a.status(&want(&file, READ, X::new().u(4))), GRACE);
 }
@@ -283,7 +285,7 @@ fn a_delegation_is_given_without_an_open() {
     let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
     assert_eq!(s.from(HOST).call(NFS, 7, &write).u(), 10_008);
     calls.expect(RECALL);
-    // What makes no sense.
+    // Invalid wishes.
     for wishes in [0, 0x400, 0x600, READ | 4, READ | 0x80_0000] {
         assert_eq!(
             a.status(&want(&file, wishes, current())),

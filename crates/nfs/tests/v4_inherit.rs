@@ -1,4 +1,4 @@
-//! Access control lists that directories pass on to what is made in them.
+//! Access control lists that new objects inherit from their directories.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn list_of(c: &Client<'_>, file: &[u8]) -> (Vec<Entry>, u32) {
     (entries.collect(), r.u())
 }
 
-/// Whether a user may read and write a file, over NFSv3.
+/// Returns whether a user may read a file, and whether it may write the file, over NFSv3.
 fn may(s: &Server, file: &[u8], uid: u32) -> (bool, bool) {
     s.as_user(uid, uid);
     let read = s.status(6, &X::new().o(file).h(0).u(4));
@@ -129,7 +129,7 @@ fn what_is_made_in_a_directory_has_what_its_list_passes_on() {
     assert_eq!(r.attrs().u(), 0o640);
 }
 
-/// What a client gives a file that it makes counts, whatever the directory passes on.
+/// A list that a client sets on a new file replaces the inherited one.
 #[test]
 fn what_is_made_with_a_list_has_that_list() {
     let mut s = Server::new();
@@ -145,7 +145,7 @@ fn what_is_made_with_a_list_has_that_list() {
             (0, 0, READ | WRITE, b"OWNER@"),
             (0, 0, READ | WRITE, b"500"),
         ]);
-        // The mode comes to what the list does, with what it has beyond.
+        // The list determines the permission bits of the mode; the others are kept.
         let values = X::new().raw(&list.0).u(0o4777);
         let open = X::new().u(0).u(3).u(0).h(0).o(b"o").u(1).u(1);
         let open = bitmap(open, &[12, 33]).o(&values.0).u(0).o(b"file");
@@ -172,7 +172,7 @@ fn what_is_made_with_a_list_has_that_list() {
         r.ok(22);
         r.ok(6).raw(20 + 4 + 2 * 4);
         let sub = r.handle();
-        // What can be passed on is for directories; a link has no list.
+        // Entries that can be inherited are for directories only; a link has no list.
         let link = make(b"link", X::new().u(5).o(b"target"));
         for made in [make(b"fifo", X::new().u(7)), link] {
             assert_eq!(c.status(&Ops::new().fh(&root).op(6, made)), INVAL);

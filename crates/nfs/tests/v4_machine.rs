@@ -1,5 +1,5 @@
-//! SP4_MACH_CRED (RFC 8881 §2.10.8.3): what decides on a client and its sessions is refused to anyone but its machine, which may
-//! end what users have begun.
+//! SP4_MACH_CRED (RFC 8881 §2.10.8.3): operations on a client and its sessions are reserved for its
+//! machine, which may also end its users' state.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -13,7 +13,7 @@ use weir_vfs::Flavours;
 
 const WRONG_CRED: u32 = 10_082;
 const CONN_NOT_BOUND: u32 = 10_055;
-/// What Linux asks to be enforced, and to be allowed.
+/// Operations that Linux asks to be enforced, and those it asks to be allowed.
 const MUST: [u32; 5] = [41, 42, 43, 44, 57];
 const MAY: [u32; 10] = [4, 5, 8, 14, 21, 33, 38, 45, 52, 55];
 
@@ -85,7 +85,7 @@ impl Session {
     }
 }
 
-/// The client id, and what was granted: operations that must, and that may.
+/// Returns the client id, and the granted operations: enforced, and allowed.
 fn introduced(machine: &Caller<'_>) -> (u64, u32) {
     let mut r = machine.alone(42, introduction(1));
     let r = r.ok(42);

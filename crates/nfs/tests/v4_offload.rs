@@ -16,7 +16,7 @@ const BOTH: (u32, u32) = (3, 0);
 const OFFLOAD: u32 = 15;
 const MIB: u64 = 1 << 20;
 
-/// What is to be carried out in the background, as far as the test lets it.
+/// Background work of the server, which runs when the test lets it.
 #[derive(Clone, Default)]
 struct Works(Arc<Mutex<Vec<Background>>>);
 
@@ -29,7 +29,7 @@ impl Works {
         works
     }
 
-    /// Goes on with each once: a piece is copied. How many are left.
+    /// Runs each once, which copies a piece. Returns the number of copies left.
     fn step(&self) -> usize {
         let mut cx = Context::from_waker(Waker::noop());
         let mut works = std::mem::take(&mut *self.0.lock().unwrap());
@@ -49,7 +49,7 @@ impl Works {
     }
 }
 
-/// The files and stateids of a copy from the one to the other, the first of which is full of data.
+/// Source and destination of a copy, each with handle and stateid. The source is full of data.
 struct Files {
     from: (Vec<u8>, Vec<u8>),
     to: (Vec<u8>, Vec<u8>),

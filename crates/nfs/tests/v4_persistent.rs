@@ -1,4 +1,5 @@
-//! Persistent sessions: requests that are sent again after the server has crashed, stopped, and crashed again.
+//! Persistent sessions: requests that are sent again after the server has crashed, stopped, and
+//! crashed again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,7 +11,7 @@ use support::{Server, X};
 
 const HOST: &str = "10.0.0.1";
 const BOTH: (u32, u32) = (3, 0);
-/// When, and how.
+/// Name and method of a restart.
 type Restart = (&'static str, fn(&mut Server));
 /// Bytes of a `change_info4`.
 const CHANGE: usize = 20;

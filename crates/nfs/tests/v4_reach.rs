@@ -1,4 +1,4 @@
-//! Claims of the name of a client that is alive, from other addresses, are refused.
+//! Callers at other addresses cannot claim the name of a client that is alive.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 

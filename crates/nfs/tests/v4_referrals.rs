@@ -29,7 +29,7 @@ fn server() -> Server {
     };
     s.service.refer(vec![
         referral("/a/far", vec![to("h1", "/x/y"), to("10.0.0.2.8.2", "/")]),
-        // Where there is something, nobody is sent away.
+        // An export has priority over a referral.
         referral("/vol1", vec![to("h3", "/vol1")]),
     ]);
     s
@@ -117,7 +117,7 @@ fn who_asks_is_sent_on() {
     );
     assert_eq!(c.status(&verify(&[TYPE, FS_LOCATIONS], &value)), MOVED);
     assert_eq!(c.status(&verify(&[FSID, FS_LOCATIONS], &value)), NOT_SAME);
-    // What is here stays here.
+    // Exports of this server are not referred.
     let here = Ops::new().root().lookup(b"vol1").getfh();
     assert_eq!(c.status(&here.getattr(&[TYPE, FS_LOCATIONS])), OK);
 }

@@ -1,5 +1,5 @@
-//! What clients of NFSv4 are asked for when memory is short: slots, and delegations that they do not need; and what memory is
-//! not taken for.
+//! Shortage of memory: clients of NFSv4 are asked to give up slots and unused delegations, and some
+//! requests must not take memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -33,7 +33,8 @@ fn session(c: &mut Client<'_>, number: u32, slots: u32) {
     *c.slots.borrow_mut() = vec![0; slots as usize];
 }
 
-/// A request in a slot, of a client that uses no slot beyond `highest`: the highest slot, the one that it is to use.
+/// A request in a slot, of a client that uses no slot beyond `highest`: the highest slot, the one
+/// that it is to use.
 fn sequence(c: &Client<'_>, slot: u32, highest: u32, cache: bool) -> (u32, u32) {
     let number = {
         let mut slots = c.slots.borrow_mut();
@@ -119,7 +120,8 @@ fn delegations_are_asked_back_when_memory_is_short() {
     assert_eq!(b.status(&open(b"x")), OK);
 }
 
-/// What becomes of a WRITE that is so long that its head decides whether it is read; the reply, if it is not.
+/// Sends the head of a WRITE so long that the head decides if it is read. Returns the reply if it
+/// is not read.
 fn begun(s: &Server, args: &X) -> Option<R> {
     let head = s.encode(NFS4, 1, args);
     let cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -149,7 +151,8 @@ fn a_long_request_of_an_unknown_session_is_told_so() {
     assert_eq!((r.u(), r.u(), r.u()), (1, 53, BADSESSION));
 }
 
-/// What cannot be written is not read, and fails in its place: SEQUENCE and PUTFH before it are carried out.
+/// A WRITE that must fail is not read. It fails in its place: SEQUENCE and PUTFH before it are
+/// carried out.
 #[test]
 fn a_long_request_that_cannot_be_carried_out_fails_in_its_place() {
     let s = Server::new();
@@ -173,7 +176,8 @@ fn a_long_request_that_cannot_be_carried_out_fails_in_its_place() {
     s.vfs.publish(vec![denied]);
     let args = client.next_args(&write, true);
     failed(&args, ACCESS);
-    // Its slot has moved: sent again it gets the same, another request under the same number is an error.
+    // Its slot has moved: sent again it gets the same, another request under the same number is an
+    // error.
     failed(&args, ACCESS);
     s.vfs.publish(Vec::new());
     s.engine.delete_volume("vol1").unwrap();

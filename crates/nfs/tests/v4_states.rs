@@ -1,5 +1,5 @@
-//! States and requests of NFSv4 to which something else happens: leases that run out, clients that begin anew, connections
-//! that are lost, restarts, denials.
+//! States and requests of NFSv4 to which something else happens: leases that run out, clients that
+//! begin anew, connections that are lost, restarts, denials.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 

@@ -1,4 +1,4 @@
-//! The contexts that are established, by handle.
+//! Table of established contexts, by handle.
 
 use super::window::{Seen, Window};
 use super::{Established, IDLE, Peer, Protection};
@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_base::{Budget, Clock, Reservation, Rng, SipKey};
 
-/// Bytes of a handle. One without the keys of its context serves for nothing but to ask whether it exists;
-/// random ones are not found by trying.
+/// Number of bytes of a handle. A handle without the keys of its context reveals only that the
+/// context exists, and a random one is not guessed.
 pub(super) const HANDLE: usize = 16;
-/// Bytes that a context is charged for: the window, the keys, the table's entry, and each copy's part of the mechanism.
+/// Bytes that a context is charged for: the window, the keys, the table's entry, and each copy's
+/// part of the mechanism.
 const BYTES: usize = 4096;
 const BYTES_A_COPY: usize = 2048;
 
@@ -31,12 +32,12 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// A copy of it; any number is one.
+    /// Returns a copy of the protection; every number is valid.
     pub(super) fn copy(&self, number: usize) -> &dyn Protection {
         &*self.protections[number % self.protections.len()]
     }
 
-    /// A call has this number.
+    /// Registers the sequence number of a call.
     pub(super) fn see(&self, number: u32, now: Duration) -> Seen {
         // Written once a second, not at each call.
         if self.used.load(Ordering::Relaxed) != now.as_secs() {
@@ -54,7 +55,7 @@ pub(super) struct Contexts {
     budget: Arc<Budget>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// Under which principals' names are hashed.
+    /// Key under which principals' names are hashed.
     names: SipKey,
 }
 
@@ -81,7 +82,7 @@ impl Contexts {
         self.clock.monotonic()
     }
 
-    /// Takes in a context; `None` if there is no room even after others went.
+    /// Adds a context; `None` if there is no room even after others were removed.
     pub(super) fn add(&self, made: Established) -> Option<([u8; HANDLE], Arc<Context>)> {
         let bytes = BYTES + made.protections.len() * BYTES_A_COPY;
         let mut memory = self.budget.try_reserve(bytes);

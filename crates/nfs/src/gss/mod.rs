@@ -1,27 +1,31 @@
-//! RPCSEC_GSS (RFC 2203): calls whose caller is established by a security mechanism, Kerberos in practice.
+//! RPCSEC_GSS (RFC 2203): calls whose caller is established by a security mechanism, Kerberos in
+//! practice.
 //!
-//! **Where it stands.** In front of the service, not in it: a call that comes under a security context is verified and
-//! opened, and an ordinary record is made of it, with a credential of a flavour of our own in place of the sealed one
-//! ([`crate::rpc::message`], `AUTH_KRB5` and after); the reply to it is sealed on its way out. So every program, what waits, and what
-//! is kept of calls for retransmissions know nothing of it, and calls without it pay one comparison. A call off the wire
-//! that already bears such a flavour is refused. The price is one copy of a call that is protected, and of a reply that is encrypted, beside a checksum or a
-//! cipher over the same bytes that costs more. Data of a reply that is not encrypted go out by reference.
+//! **Place.** In front of the service. A call under a security context is verified and decrypted,
+//! and an ordinary record is made of it. Its credential has a flavour of our own in place of the
+//! sealed one ([`crate::rpc::message`], `AUTH_KRB5` and after). The reply is sealed on its way out.
+//! So programs, suspended calls and the cache of replies for retransmissions need not know of
+//! RPCSEC_GSS, and calls without it pay one comparison. A call off the wire that already has such a
+//! flavour is refused. The price is one copy of a protected call, and of an encrypted reply, which
+//! costs less than the checksum or cipher over the same bytes. Data of a reply that is not
+//! encrypted are sent by reference.
 //!
-//! **What blocks.** Establishing a context reads the keytab and writes the replay cache, and finding the user's groups may
-//! ask a directory server: the [`Acceptor`] does both on threads of its own, and the call waits as one that waits for a
-//! device does. At most [`ESTABLISHING`] are under way; beyond that a client gets an error that it tries again after. After that, nothing that
-//! a call needs is anywhere but in memory.
+//! **Blocking.** Establishing a context reads the keytab and writes the replay cache, and finding
+//! the user's groups may ask a directory server. The [`Acceptor`] does both on threads of its own,
+//! and the call is suspended as for a device. At most [`ESTABLISHING`] contexts are established at
+//! once; beyond that a client gets an error after which it tries again. An established context is
+//! in memory only.
 //!
 //! **The window.** See [`window`].
 //!
-//! **Memory.** A context is charged to the budget of client state. When that has no room, the one that was used the longest
-//! time ago goes; its client establishes another (RPCSEC_GSS_CREDPROBLEM). A context ends with the ticket that it was
-//! established by, and after [`IDLE`] without a call.
+//! **Memory.** A context is charged to the budget of client state. If that has no room, the least
+//! recently used context is removed, and its client establishes another (RPCSEC_GSS_CREDPROBLEM). A
+//! context ends with the ticket that established it, and after [`IDLE`] without a call.
 //!
-//! **One context on several cores.** A user on a mount with `nconnect=16` is one context. Of the common types of keys
-//! Kerberos' messages are protected here ([`krb5`]), by any number of threads at once. A mechanism that needs exclusive use of
-//! a context for each message may hand out several copies of it ([`Established::protections`]); a connection always uses
-//! the same one.
+//! **One context on several cores.** A user on a mount with `nconnect=16` is one context. Messages
+//! under Kerberos' common types of keys are protected here ([`krb5`]), by any number of threads at
+//! once. A mechanism that needs exclusive use of a context for each message may supply several
+//! copies of it ([`Established::protections`]); a connection always uses the same one.
 
 // An outcome is returned by value once per refused call, and boxing it would allocate.
 #![allow(clippy::result_large_err)]
@@ -52,9 +56,10 @@ use wire::Procedure;
 pub(crate) use wire::decode;
 pub use wire::{Credential, Service as Protect};
 
-/// Longest token that establishes a context: a Kerberos ticket with the groups of an Active Directory user is up to 64 KiB.
+/// Longest token that establishes a context: a Kerberos ticket with the groups of an Active
+/// Directory user is up to 64 KiB.
 pub const MAX_TOKEN: usize = 64 << 10;
-/// Contexts that are being established at once, at most.
+/// Maximum number of contexts that are being established at once.
 pub const ESTABLISHING: usize = 64;
 /// Time without a call after which a context is forgotten.
 pub const IDLE: Duration = Duration::from_secs(3600);
@@ -62,32 +67,33 @@ pub const IDLE: Duration = Duration::from_secs(3600);
 /// The user behind a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The name that the mechanism knows it by, such as `alice@EXAMPLE.COM`.
+    /// The user's name in the mechanism, such as `alice@EXAMPLE.COM`.
     pub principal: String,
-    /// Whom it acts as.
+    /// The identity that the user acts as.
     pub identity: Identity,
 }
 
-/// A checksum of a message with what belongs to it.
+/// A checksum of a message, with its header.
 pub type Mic = SmallVec<[u8; 40]>;
 
 /// A message that was decrypted.
 pub struct Unwrapped {
-    /// The message, and bytes before it that are nobody's.
+    /// The message, behind bytes without meaning.
     pub bytes: Vec<u8>,
-    /// Where in them the message is.
+    /// Position of the message in `bytes`.
     pub message: Range<usize>,
 }
 
-/// What protects the messages of one context. A message to the peer comes in parts.
+/// Protects the messages of one context. A message to the peer comes in parts.
 pub trait Protection: Send + Sync {
-    /// Whether `mic` is the peer's checksum of `message`.
+    /// Returns true if `mic` is the peer's checksum of `message`.
     fn verify(&self, message: &[u8], mic: &[u8]) -> bool;
-    /// The checksum of a message; `None` if the context is no longer good.
+    /// Returns the checksum of a message; `None` if the context is no longer valid.
     fn mic(&self, parts: &[&[u8]]) -> Option<Mic>;
-    /// Appends the message encrypted to `out`; false if the context is no longer good.
+    /// Appends the encrypted message to `out`; returns false if the context is no longer valid.
     fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool;
-    /// The message of the peer decrypted, behind `room` bytes or more; `None` if it was not encrypted under this context.
+    /// Decrypts a message of the peer, behind `room` bytes or more; `None` if it was not encrypted
+    /// under this context.
     fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped>;
 }
 
@@ -95,13 +101,14 @@ pub trait Protection: Send + Sync {
 pub struct Established {
     /// The user.
     pub peer: Peer,
-    /// How long it is good for.
+    /// Time until it expires.
     pub lifetime: Duration,
-    /// One copy or more, for as many threads to use at once; one that several can use at once is enough.
+    /// At least one copy, for as many threads at once. If several threads can use one at once, one
+    /// is enough.
     pub protections: Vec<Box<dyn Protection>>,
 }
 
-/// How establishing a context ended.
+/// Result of establishing a context.
 #[derive(Default)]
 pub struct Accepted {
     /// GSS-API's major status (RFC 2744 §3.9.1): 0 is success.
@@ -136,7 +143,7 @@ pub(crate) struct Seal {
 }
 
 impl Gss {
-    /// Contexts by `acceptor`, charged to `budget`.
+    /// Creates a table of contexts that `acceptor` establishes, charged to `budget`.
     pub fn new(
         acceptor: Arc<dyn Acceptor>,
         budget: Arc<Budget>,
@@ -150,7 +157,7 @@ impl Gss {
         }
     }
 
-    /// Contexts there are.
+    /// Returns the number of contexts.
     pub fn contexts(&self) -> usize {
         self.contexts.len()
     }
@@ -181,8 +188,9 @@ impl Gss {
         }
     }
 
-    /// Whether a record of so many bytes may be read that is longer than most: its context is one of ours, or it is the
-    /// token of a new one. What a stranger can have memory taken for is thus bounded by [`MAX_TOKEN`].
+    /// Returns true if a record of `bytes`, more than most have, may be read: its context exists
+    /// here, or it is the token of a new one. This bounds the memory that a stranger can claim to
+    /// [`MAX_TOKEN`].
     pub(crate) fn takes(&self, call: &Call<'_>, bytes: usize) -> bool {
         match Credential::decode(call.cred) {
             Some(c) if c.procedure == Procedure::Init => bytes <= MAX_TOKEN + MAX_CALL_HEADER,
@@ -256,12 +264,12 @@ impl Gss {
         if credential.sequence >= window::MAX_SEQUENCE {
             return refuse(AuthStat::GssCtx);
         }
-        // Not before the verifier was seen to be right: nobody else moves the window.
+        // Only after the verifier has been checked, so that nobody else moves the window.
         match context.see(credential.sequence, self.contexts.now()) {
             window::Seen::New => {}
             // RFC 2203 §5.3.3.1: a replay is discarded without a word.
             window::Seen::Again => return Err(Outcome::Drop),
-            // The client would wait for a minute; so it sends again at once.
+            // Without an error the client would wait for a minute; it sends again at once.
             window::Seen::Below => {
                 return Err(Outcome::Close("a call below the window of its context"));
             }
@@ -294,7 +302,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Returns the record of the call as it were if its caller had been established otherwise.
+    /// Returns the record of the call, as if its caller had been established otherwise.
     pub(crate) fn record(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
@@ -310,7 +318,8 @@ impl Drop for Turn {
 }
 
 impl Seal {
-    /// The record of a call as it were if its caller had been established otherwise, and where in those bytes it begins.
+    /// Returns the record of the call as if its caller had been established otherwise, and its
+    /// start in those bytes.
     fn open(&self, call: &Call<'_>) -> Option<(Vec<u8>, usize)> {
         let flavour = match self.protect {
             Protect::None => Flavour::Krb5,
@@ -328,7 +337,8 @@ impl Seal {
                 wire::numbered(body, self.sequence)?
             }
             Protect::Privacy => {
-                // The arguments stay where they are decrypted, and the head of the record comes before them.
+                // The arguments stay in place where they are decrypted, and the head of the record
+                // is put in front.
                 let sealed = wire::privacy(call.args)?;
                 let head = rpc::established(call, flavour, who, &[]);
                 let opened = self.protection().unwrap(sealed, head.len())?;
@@ -372,7 +382,8 @@ impl Seal {
         Box::pin(async move { self.outcome(later.await) })
     }
 
-    /// The reply with a verifier, and its results protected as the call's arguments were (RFC 2203 §5.3.3.2).
+    /// Returns the reply with a verifier. Its results are protected as the call's arguments were
+    /// (RFC 2203 §5.3.3.2).
     fn seal(&self, reply: ReplyBuf) -> Option<ReplyBuf> {
         let (head, payload) = reply.parts();
         let Some((xid, stat, results)) = wire::accepted(head) else {
@@ -384,7 +395,7 @@ impl Seal {
         let mut out = ReplyBuf::start(256 + results.len());
         wire::put_head(&mut out, (xid, stat), &verifier);
         if stat != 0 || self.protect == Protect::None {
-            // The verifier says nothing of the results: data stay where they are.
+            // The verifier does not depend on the results, so data stay where they are.
             out.extend_from_slice(results);
             return Some(reply.reheaded(out, Vec::new()));
         }
@@ -414,7 +425,7 @@ impl Seal {
     }
 }
 
-/// Why a connection is closed whose replies cannot be sealed any more.
+/// Reason for closing a connection whose replies can no longer be sealed.
 const GONE: &str = "the security context is no longer good";
 
 fn refuse(xid: u32, why: AuthStat) -> Outcome {

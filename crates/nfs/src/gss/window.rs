@@ -1,17 +1,19 @@
-//! The numbers of a context's calls that were seen (RFC 2203 §5.3.3.1).
+//! Window of the sequence numbers seen in a context (RFC 2203 §5.3.3.1).
 //!
-//! **Problem.** A client numbers the calls of a context in the order in which it encodes them. Each number is taken once,
-//! and one that is too far below the highest is not taken at all. Over many connections calls overtake each other: with a
-//! window that is too narrow, calls that are merely late are dropped, and their client waits, or makes its connections anew.
+//! **Problem.** A client numbers the calls of a context in the order in which it encodes them. Each
+//! number is accepted once, and one that is too far below the highest is refused. Over many
+//! connections calls overtake each other. With too narrow a window, calls that are merely late are
+//! dropped, and their client waits, or reconnects.
 //!
-//! **How wide.** The distance between two numbers that arrive in the wrong order is at most the number of calls that are
-//! encoded and not yet received. Over NFSv4.1 those are the slots of the session, 1,024 at most. Over NFSv3 a server that
-//! reads from a connection as long as 256 calls of it wait has 16 × 256 = 4,096 of sixteen connections under way, and the
-//! sockets hold as many again that were not read. Hence 8,192, which is a kilobyte a context. The reply names the
-//! number to the client; Linux keeps it, and encodes a call anew that has waited for so long that it would fall below.
+//! **Width.** The distance between two numbers that arrive in the wrong order is at most the number
+//! of calls that are encoded and not yet received. Over NFSv4.1 those are the slots of the session,
+//! at most 1,024. Over NFSv3 a server reads from a connection while fewer than 256 of its calls are
+//! pending. Sixteen connections have 16 × 256 = 4,096 calls under way, and as many again are unread
+//! in the sockets. Hence 8,192, which is a kilobyte per context. The reply tells the client the
+//! size. Linux stores it, and encodes a call anew whose number would fall below the window.
 //!
-//! **How.** A ring of bits by number: a number has a bit of its own among any [`SIZE`] in a row, and raising the highest
-//! clears those between.
+//! **Form.** A ring of bits by number: any [`SIZE`] consecutive numbers have a bit each, and
+//! raising the highest clears those between.
 
 /// Numbers in the window, a power of two.
 pub const SIZE: u32 = 8192;
@@ -20,14 +22,14 @@ pub const MAX_SEQUENCE: u32 = 0x8000_0000;
 
 const WORDS: usize = SIZE as usize / 64;
 
-/// What a number is to the window.
+/// Result of checking a number against the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// New: now it has been seen.
+    /// New; marked as seen.
     New,
-    /// It was seen before.
+    /// Seen before.
     Again,
-    /// It is below the window: whether it was seen is not known.
+    /// Below the window: it may have been seen before.
     Below,
 }
 
@@ -47,7 +49,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// A call has this number.
+    /// Registers the sequence number of a call.
     pub fn see(&mut self, number: u32) -> Seen {
         if number > self.highest {
             let steps = number - self.highest;
@@ -110,7 +112,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as a set of all numbers that were ever seen.
+        /// Compares the window with a set of all numbers seen.
         #[test]
         fn it_is_a_set(numbers in proptest::collection::vec((0u32..40_000, 0u32..9000), 1..400)) {
             let (mut window, mut seen, mut highest) = (Window::default(), HashSet::new(), 0);

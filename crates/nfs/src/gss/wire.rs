@@ -10,7 +10,7 @@ const VERSION: u32 = 1;
 /// Longest checksum: Kerberos's are below 64 bytes.
 const MAX_MIC: usize = MAX_AUTH_BYTES;
 
-/// What a call is for (`rpc_gss_proc_t`).
+/// Procedure of RPCSEC_GSS that a call is for (`rpc_gss_proc_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
     /// A call of the program.
@@ -23,25 +23,25 @@ pub enum Procedure {
     Destroy,
 }
 
-/// How arguments and results are protected (`rpc_gss_service_t`).
+/// Protection of arguments and results (`rpc_gss_service_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Not at all: only the head is (krb5).
+    /// None; only the head is protected (krb5).
     None,
-    /// Against change (krb5i).
+    /// Integrity (krb5i).
     Integrity,
-    /// Against reading, too (krb5p).
+    /// Privacy: integrity and encryption (krb5p).
     Privacy,
 }
 
 /// `rpc_gss_cred_vers_1_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
-    /// What the call is for.
+    /// Procedure of RPCSEC_GSS that the call is for.
     pub procedure: Procedure,
     /// The call's number in its context.
     pub sequence: u32,
-    /// How it is protected.
+    /// Protection of its arguments and results.
     pub service: Service,
     /// The context; empty while it is being established.
     pub handle: &'a [u8],
@@ -63,7 +63,7 @@ impl<'a> Credential<'a> {
         };
         let sequence = r.u32().ok()?;
         let service = match r.u32().ok()? {
-            // Establishing a context, some clients leave it 0.
+            // Some clients leave it 0 while they establish a context.
             0 | 1 => Service::None,
             2 => Service::Integrity,
             3 => Service::Privacy,
@@ -79,14 +79,15 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// The token of a call that establishes a context: all of its arguments.
+/// Returns the token of a call that establishes a context: all of its arguments.
 pub(super) fn token(args: &[u8]) -> Option<&[u8]> {
     let mut r = Reader::new(args);
     let token = r.opaque(MAX_TOKEN).ok()?;
     r.rest().is_empty().then_some(token)
 }
 
-/// The head of a call up to its credential, which the verifier is a checksum of, and that (RFC 2203 §5.3.1).
+/// Returns the head of a call up to its credential, and the verifier, which is a checksum of that
+/// head (RFC 2203 §5.3.1).
 pub(super) fn verifier(record: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut r = Reader::new(record);
     // Transaction id, CALL, version of RPC, program, version, procedure; the credential's flavour.
@@ -100,7 +101,7 @@ pub(super) fn verifier(record: &[u8]) -> Option<(&[u8], &[u8])> {
     (flavour == RPCSEC_GSS).then_some((head, mic))
 }
 
-/// `rpc_gss_integ_data`: the body, and its checksum.
+/// Splits `rpc_gss_integ_data` into the body and its checksum.
 pub(super) fn integrity(args: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut r = Reader::new(args);
     let body = r.opaque(MAX_RECORD).ok()?;
@@ -108,20 +109,20 @@ pub(super) fn integrity(args: &[u8]) -> Option<(&[u8], &[u8])> {
     r.rest().is_empty().then_some((body, mic))
 }
 
-/// `rpc_gss_priv_data`: the encrypted body.
+/// Returns the encrypted body of `rpc_gss_priv_data`.
 pub(super) fn privacy(args: &[u8]) -> Option<&[u8]> {
     let mut r = Reader::new(args);
     let body = r.opaque(MAX_RECORD).ok()?;
     r.rest().is_empty().then_some(body)
 }
 
-/// `rpc_gss_data_t`: what follows the number, which must be that of the credential.
+/// Returns the part of `rpc_gss_data_t` behind the number, which must equal that of the credential.
 pub(super) fn numbered(body: &[u8], sequence: u32) -> Option<&[u8]> {
     let mut r = Reader::new(body);
     (r.u32().ok()? == sequence).then(|| r.rest())
 }
 
-/// An accepted reply: transaction id, `accept_stat`, and what follows. `None` for a denial.
+/// Splits an accepted reply into transaction id, `accept_stat` and results; `None` for a denial.
 pub(super) fn accepted(message: &[u8]) -> Option<(u32, u32, &[u8])> {
     const MSG_ACCEPTED: u32 = 0;
     let mut r = Reader::new(message);
@@ -143,7 +144,8 @@ pub(super) fn put_head(out: &mut Vec<u8>, (xid, stat): (u32, u32), verifier: &[u
     out.put_u32(stat);
 }
 
-/// Appends the head of a successful reply to a call that establishes a context: without a context there is no verifier.
+/// Appends the head of a successful reply to a call that establishes a context: without a context
+/// there is no verifier.
 pub(super) fn put_accepted(out: &mut Vec<u8>, xid: u32, verifier: Option<&[u8]>) {
     match verifier {
         Some(verifier) => put_head(out, (xid, 0), verifier),
@@ -165,7 +167,8 @@ pub(super) fn put_init_result(
     out.put_opaque(token);
 }
 
-/// Appends encrypted results, `rpc_gss_priv_data`: what `seal` appends. `None` if it cannot.
+/// Appends encrypted results, `rpc_gss_priv_data`, whose body `seal` appends. Returns `None` if it
+/// cannot.
 pub(super) fn put_sealed(out: &mut Vec<u8>, seal: impl FnOnce(&mut Vec<u8>) -> bool) -> Option<()> {
     let start = out.len();
     out.put_u32(0);
@@ -179,7 +182,7 @@ pub(super) fn put_sealed(out: &mut Vec<u8>, seal: impl FnOnce(&mut Vec<u8>) -> b
     Some(())
 }
 
-/// Decodes whatever is at the front of a record of this flavour, for fuzzing: whether all of it decodes.
+/// Decodes the front of a record of this flavour, for fuzzing. Returns true if all of it decodes.
 pub(crate) fn decode(record: &[u8]) -> bool {
     let Some((head, _)) = verifier(record) else {
         return false;

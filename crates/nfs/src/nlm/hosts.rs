@@ -1,6 +1,6 @@
-//! The hosts to notify when the server restarts: client hosts that hold locks, and
-//! the lock managers of this machine that asked the status monitor. Recorded
-//! durably at every change, since the record is needed exactly when no host could sign off: each is a record of the
+//! Hosts to notify when the server restarts: client hosts that hold locks, and the lock managers of
+//! this machine that registered with the status monitor. Every change is recorded durably, since
+//! the record is needed when the server stops without warning. Each host is a record of the
 //! aggregate (`weir_vfs::grace`, `recorded`).
 
 use super::SERVICE;
@@ -24,25 +24,25 @@ use weir_vfs::{FileId, OpResult, Stop};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
-/// Memory of one host besides its names, which are in its record as well.
+/// Memory of one host besides its names, which are in its record as well, in bytes.
 const ENTRY: usize = 640;
 
-/// Addresses of this server by which a host has called it.
+/// Addresses of this server that a host has called.
 type Locals = SmallVec<[IpAddr; 1]>;
 
 /// A client host that may hold locks.
 struct Host {
     name: Arc<[u8]>,
-    /// The addresses of ours that it uses, the latest last.
+    /// The server's addresses that it uses, the latest last.
     locals: Locals,
-    /// When it last asked for a lock, on the monotonic clock.
+    /// Time of its last request for a lock, on the monotonic clock.
     asked: Duration,
-    /// Its NSM state as its requests show it.
+    /// NSM state shown by its requests.
     state: u32,
-    /// It may hold share reservations, too.
+    /// True if it may hold share reservations, too.
     shares: bool,
     record: RecordId,
-    /// When that is durable, the host is recorded as it is here.
+    /// Once this LSN is durable, the record is that of this entry.
     lsn: Lsn,
 }
 
@@ -50,7 +50,7 @@ struct Host {
 struct Recovering {
     locals: Locals,
     shares: bool,
-    /// It held something in listed files alone.
+    /// True if it held claims in listed files only.
     listed: bool,
     record: RecordId,
     /// The log record that makes `record` durable.
@@ -64,24 +64,24 @@ pub(crate) struct Hosts {
     records: Arc<Records>,
     /// Odd; goes up by two at every start (X/Open XNFS, status monitor).
     state: u32,
-    /// The record of it; `None` if it could not be made.
+    /// Record of `state`; `None` if it could not be written.
     state_record: Option<RecordId>,
     hosts: HashMap<IpAddr, Vec<Host>>,
-    /// Addresses at which there is a host of this name.
+    /// Addresses of the hosts of each name.
     addresses: HashMap<Arc<[u8]>, Vec<IpAddr>>,
     count: usize,
     memory: Option<Reservation>,
     monitors: Vec<(Monitor, RecordId)>,
-    /// By address and name.
+    /// Hosts that have not come back since the restart, by address and name.
     recovering: BTreeMap<(IpAddr, Arc<[u8]>), Recovering>,
     /// Claims of hosts in listed files when the server stopped, by address.
     files: BTreeMap<IpAddr, Had>,
-    /// The records of that.
+    /// Records of `files`.
     file_records: Vec<RecordId>,
 }
 
-/// The claimant that reclaims what hosts at an address had: they need not call from the same port, or under the
-/// same name.
+/// Returns the claimant that reclaims the claims of the hosts at an address. They need not call
+/// from the same port, or under the same name.
 pub(crate) fn claimant(addr: IpAddr) -> Claimant {
     Claimant {
         service: SERVICE,
@@ -89,13 +89,12 @@ pub(crate) fn claimant(addr: IpAddr) -> Claimant {
     }
 }
 
-/// Kinds of claims that a host may have.
+/// Returns the kinds of claims that a host may have.
 fn kinds(shares: bool) -> Kinds {
     Kinds::RANGES.or(Kinds::OPENS.or(Kinds::SHARES).when(shares))
 }
 
-/// The call that notifies a host that `name` has reached `state`
-/// (`stat_chge`, SM_NOTIFY).
+/// Returns the call that notifies a host that `name` has reached `state` (`stat_chge`, SM_NOTIFY).
 pub(crate) fn notify_call(xid: u32, name: &str, state: u32) -> ReadyCall {
     let mut message = Vec::with_capacity(96);
     rpc::put_call(&mut message, xid, NSM_PROGRAM, 1, SM_NOTIFY);
@@ -104,7 +103,7 @@ pub(crate) fn notify_call(xid: u32, name: &str, state: u32) -> ReadyCall {
     (NSM_PROGRAM, 1, message)
 }
 
-/// Remembers an address of ours as the latest; false if it was known.
+/// Makes an address of the server the latest; returns false if it was known.
 fn remember(locals: &mut Locals, local: IpAddr) -> bool {
     let old = locals.iter().position(|l| *l == local);
     if let Some(at) = old {
@@ -151,7 +150,7 @@ impl Hosts {
         h
     }
 
-    /// Takes a record of before the start.
+    /// Adds a record from before the start.
     fn take(&mut self, record: RecordId, entry: Entry) {
         match entry {
             Entry::State(state) => (self.state, self.state_record) = (state, Some(record)),
@@ -211,18 +210,20 @@ impl Hosts {
         }
     }
 
-    /// NSM's state number of this start.
+    /// Returns NSM's state number of this start.
     pub(crate) fn state(&self) -> u32 {
         self.state
     }
 
-    /// The addresses of the hosts that held locks when the server stopped, each with the addresses of ours that it used.
+    /// Returns the addresses of the hosts that held locks when the server stopped, each with the
+    /// server's addresses that it used.
     pub(crate) fn recovering(&self) -> impl Iterator<Item = (IpAddr, &[IpAddr])> {
         let all = self.recovering.iter();
         all.map(|((addr, _), r)| (*addr, &*r.locals))
     }
 
-    /// Returns the claimants of what hosts held when the server stopped, each with what that may be.
+    /// Returns the claimants for the hosts that held something when the server stopped, each with
+    /// its possible claims.
     pub(crate) fn expected(&self) -> impl Iterator<Item = (Claimant, Had)> {
         let all = self.recovering.iter();
         all.map(|((addr, _), r)| {
@@ -234,10 +235,10 @@ impl Hosts {
         })
     }
 
-    /// Lists the files in which hosts have something, as `files` knows, so that after the next
-    /// start nothing else is waited for. What cannot be written now stays as it is recorded. To be
-    /// called when no client is served any more, and none may claim again what it had before this
-    /// start.
+    /// Records the files in which each host has claims, as reported by `files`, so that the grace
+    /// period after the next start waits for nothing else. On an error the remaining hosts stay
+    /// recorded as they are. Call it once no client is served, and none may still reclaim what it
+    /// had before this start.
     pub(crate) fn list(&mut self, files: impl Fn(&Client) -> Vec<FileId>) {
         let mut records = 0;
         for (&address, at) in &mut self.hosts {
@@ -279,7 +280,7 @@ impl Hosts {
         self.hosts.get(&addr)?.iter().find(|h| *h.name == *name)
     }
 
-    /// The address of ours that a client last used.
+    /// Returns the server's address that a client used last.
     pub(crate) fn local(&self, client: &Client) -> Option<IpAddr> {
         self.get(client.address, &client.name)?
             .locals
@@ -287,11 +288,12 @@ impl Hosts {
             .copied()
     }
 
-    /// Records a host, if it is not recorded with this address of ours, or not with share reservations, which
-    /// it wants if `shares`. It may be given locks when the LSN is durable.
+    /// Records a host, unless it is recorded with this address of the server, and with share
+    /// reservations if `shares`. Once the returned LSN is durable, the host may be granted locks.
     ///
     /// # Errors
-    /// There are too many, or the aggregate takes no changes; it waits for room in the log.
+    /// There are too many hosts, or the aggregate takes no changes; suspends while the log has no
+    /// room.
     pub(crate) fn add(
         &mut self,
         client: &Client,
@@ -357,7 +359,8 @@ impl Hosts {
         Ok(recorded.lsn)
     }
 
-    /// Records a host that is not known since the start; the record of before is continued if there is one.
+    /// Records a host that is not known since the start. Continues the record from before the start
+    /// if there is one.
     fn record_new(
         &mut self,
         addr: IpAddr,
@@ -400,7 +403,7 @@ impl Hosts {
     /// Removes a host and its record.
     fn forget(&mut self, addr: IpAddr, name: &[u8]) {
         let Some(at) = self.hosts.get_mut(&addr) else {
-            // It is not monitored (NM_LOCK).
+            // The host is not monitored (NM_LOCK).
             return;
         };
         let Some(index) = at.iter().position(|h| *h.name == *name) else {
@@ -428,8 +431,8 @@ impl Hosts {
         }
     }
 
-    /// Forgets the hosts that have nothing, as `has` knows, and have asked for nothing since
-    /// `since`, and those of before the restart that have not come back.
+    /// Forgets the hosts that have no claims according to `has` and have requested none since
+    /// `since`. Also forgets the hosts from before the restart that have not come back.
     pub(crate) fn prune(&mut self, has: impl Fn(&Client) -> bool, since: Duration) {
         let mut idle = Vec::new();
         for (&address, at) in &self.hosts {
@@ -448,32 +451,32 @@ impl Hosts {
         for gone in std::mem::take(&mut self.recovering).into_values() {
             self.records.change_some_time(gone.record, None);
         }
-        // No host that has not come back relies on them.
+        // No host relies on the listed files any more.
         self.files.clear();
         for record in std::mem::take(&mut self.file_records) {
             self.records.change_some_time(record, None);
         }
     }
 
-    /// Names of the hosts at an address.
+    /// Returns the names of the hosts at an address.
     pub(crate) fn names_at(&self, addr: IpAddr) -> Vec<Arc<[u8]>> {
         let at = self.hosts.get(&addr).into_iter().flatten();
         at.map(|h| Arc::clone(&h.name)).collect()
     }
 
-    /// Addresses of the hosts of a name.
+    /// Returns the addresses of the hosts of a name.
     pub(crate) fn addresses_of(&self, name: &[u8]) -> &[IpAddr] {
         self.addresses.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The NSM state that a host's requests show; 0 if it is not known.
+    /// Returns the NSM state shown by a host's requests; 0 if it is unknown.
     pub(crate) fn state_of(&self, client: &Client) -> u32 {
         self.get(client.address, &client.name)
             .map_or(0, |h| h.state)
     }
 
-    /// SM_MON: a lock manager of this machine wants to be notified of the restart of a host. False if that cannot be recorded
-    /// now.
+    /// SM_MON: registers a lock manager of this machine to be notified of the restart of a host.
+    /// Returns false if that cannot be recorded now.
     pub(crate) fn monitor(&mut self, m: Monitor) -> bool {
         let old = self.monitors.iter().position(|(old, _)| same(old, &m));
         if m.host.len() > MAX_NAME || (old.is_none() && self.monitors.len() >= MAX_MONITORS) {
@@ -510,14 +513,14 @@ impl Hosts {
         });
     }
 
-    /// Whether a lock manager of this machine asked for a host.
+    /// Returns true if a lock manager of this machine monitors a host.
     pub(crate) fn monitored(&self, host: &[u8]) -> bool {
         self.monitors.iter().any(|(m, _)| m.host == host)
     }
 
-    /// The calls that notify the lock managers of this machine of the restart of
-    /// a host (`None`: of this server). Their argument is that of the status
-    /// monitor's callback: name, state, and the private bytes of SM_MON.
+    /// Returns the calls that notify the lock managers of this machine of the restart of a host
+    /// (`None`: of this server). Their argument is that of the status monitor's callback: name,
+    /// state, and the private bytes of SM_MON.
     pub(crate) fn monitor_calls(
         &self,
         restarted: Option<(&[u8], u32)>,
@@ -543,7 +546,7 @@ impl Hosts {
     }
 }
 
-/// Whether two monitors are the same request, with private bytes of its own.
+/// Returns true if two monitors are the same request; their private bytes may differ.
 fn same(a: &Monitor, b: &Monitor) -> bool {
     a.host == b.host && a.program == b.program && a.procedure == b.procedure
 }

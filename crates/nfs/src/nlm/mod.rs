@@ -1,21 +1,22 @@
 //! The network lock manager, version 4, and the status monitor beside it.
 //!
-//! NLM keeps state on both sides, so each side must learn of the other's
-//! restart. A client that takes a lock becomes a *monitored host*: it is recorded
-//! durably before the lock is granted (`weir_vfs::grace`; the call is parked meanwhile). When the server starts and finds hosts
-//! in the record, it notifies them (SM_NOTIFY) and for a grace period only grants
-//! locks that are claimed again. When a client restarts it notifies us, and all
-//! that it held is released. A server that finds no hosts has no grace period.
+//! NLM keeps state on both sides, so each side must learn of the other's restart. A client that
+//! takes a lock becomes a *monitored host*: it is recorded durably before the lock is granted
+//! (`weir_vfs::grace`; the call is parked meanwhile). When the server starts and finds hosts in the
+//! record, it notifies them (SM_NOTIFY) and for a grace period only grants locks that are claimed
+//! again. When a client restarts it notifies us, and all that it held is released. A server that
+//! finds no hosts has no grace period.
 //!
-//! **Which calls count for a host.** NLM has no authentication. What a request concerns is what its source address has; the
-//! name in it only chooses among several hosts at that address. A host that calls from another of its addresses counts if
-//! its name resolves to both. A result of GRANTED counts from the address that was called.
+//! **Authority of a host.** NLM has no authentication. A request concerns the claims of its source
+//! address only; the name in it chooses among several hosts at that address. A request from another
+//! address of a host counts if the host's name resolves to both addresses. A result of GRANTED
+//! counts if it comes from the address that was called.
 //!
-//! A blocked request is answered BLOCKED and queued; when its turn comes the
-//! lock is taken for the client, and the client is called (GRANTED) until it
-//! answers. A client that replies that it does not want the lock any more loses it. One that does
-//! not answer keeps it: it may have heard us, and it asks again by itself if it has not (clients
-//! poll blocked locks, Linux every 30 s).
+//! A blocked request is answered BLOCKED and queued. When its turn comes the lock is taken for the
+//! client, and the client is called (GRANTED) until it answers. If it answers that it does not want
+//! the lock any more, the lock is released. If it does not answer, it keeps the lock: it may have
+//! received the call, and otherwise it asks again by itself (clients poll blocked locks, Linux
+//! every 30 s).
 
 mod hosts;
 mod recorded;
@@ -46,17 +47,18 @@ use weir_vfs::{Clients, FileId, Vfs};
 
 /// Time between two calls of [`LockService::tick`].
 const TICK: Duration = Duration::from_secs(1);
-/// Memory of one besides its message.
+/// Memory of a pending call besides its message, in bytes.
 const PENDING: usize = 512;
 /// NLM procedure number of GRANTED.
 const GRANTED: u32 = 5;
-/// The hosts' number among the services in the table of claims.
+/// Number of the lock manager among the services in the table of claims.
 pub(crate) const SERVICE: ServiceId = ServiceId(0);
 
 /// A call to a client that has not been answered.
 struct Pending {
     call: Outgoing,
-    /// The lock it grants, with the memory of this entry; `None` for a notice, which hosts in the record are due.
+    /// The granted lock, with the memory of this entry; `None` for a notice, which only recorded
+    /// hosts get.
     grant: Option<(Grant, Reservation)>,
     tries_left: u32,
     next: Duration,
@@ -75,7 +77,7 @@ pub(crate) struct LockService {
     vfs: Arc<Vfs>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// What clients know this server as.
+    /// Name by which clients know this server.
     name: String,
     grace: Duration,
     records: Arc<Records>,
@@ -83,7 +85,7 @@ pub(crate) struct LockService {
     outbox: Arc<Outbox>,
 }
 
-/// What a lock service is made of.
+/// Dependencies of a lock service.
 pub(crate) struct Parts {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -122,32 +124,33 @@ impl LockService {
         service
     }
 
-    /// Only hosts at addresses that had some may claim locks for a while, if there are any.
+    /// Opens the grace period, if there are hosts that held locks: only they may claim locks
+    /// meanwhile.
     fn begin_grace(&self, now: Duration) {
         let state = self.state.lock();
         let grace = &self.vfs.grace;
         grace.begin_bound(state.hosts.expected(), now, self.grace);
     }
 
-    /// Makes the records say in which files hosts have something, for the next start. To be called
-    /// when no client is served any more.
+    /// Records for the next start in which files hosts have claims. Call it when no client is
+    /// served any more.
     pub(crate) fn list_claims(&self) {
-        // A host cannot report that it has claimed again all that it had.
+        // Not during the grace period: a host cannot report that it has reclaimed everything.
         if !self.vfs.grace.runs(self.clock.monotonic()) {
             let mut state = self.state.lock();
             state.hosts.list(|client| self.vfs.claims.files(client));
         }
     }
 
-    /// Notifies every host that held locks, and the lock managers of this machine that asked for
-    /// it, that the server has started.
+    /// Notifies every host that held locks, and the registered lock managers of this machine, that
+    /// the server has started.
     fn announce(&self, now: Duration) {
         let mut state = self.state.lock();
         let mut calls = Vec::new();
         let mut seen = HashSet::new();
         for (addr, locals) in state.hosts.recovering() {
             for &local in locals {
-                // Several names at an address are one status monitor.
+                // Several names at an address share one status monitor.
                 if !seen.insert((addr, local)) {
                     continue;
                 }
@@ -164,7 +167,8 @@ impl LockService {
         self.notify(&mut state, calls, NOTIFY_TRIES, now);
     }
 
-    /// Sends notices, each given as the host to call, our address to call from, and the call.
+    /// Sends notices, each given as the host to call, the server's address to call from, and the
+    /// call.
     fn notify(
         &self,
         state: &mut State,
@@ -195,8 +199,8 @@ impl LockService {
         self.rng.next_u64() as u32
     }
 
-    /// Sends a call, and keeps it to be repeated. What the outbox has no room for is tried again at the next tick; a
-    /// notice loses none of its tries by that.
+    /// Sends a call, and keeps it to be repeated. If the outbox has no room, the call is retried at
+    /// the next tick; for a notice that does not count as a try.
     fn send(&self, state: &mut State, mut pending: Pending) {
         let sent = self.outbox.push(pending.call.clone());
         pending.next = self.clock.monotonic().saturating_add(match sent {
@@ -215,7 +219,7 @@ impl LockService {
         }
     }
 
-    /// Takes out a call that needs no repetition.
+    /// Removes a call that needs no repetition.
     fn settle(state: &mut State, token: u64) -> Option<Pending> {
         let pending = state.pending.remove(&token)?;
         if pending.grant.is_some() {
@@ -264,7 +268,7 @@ impl LockService {
         let bytes = PENDING + call.message.len();
         let memory = self.vfs.claims.budget().try_reserve(bytes);
         let Some(memory) = memory.filter(|_| state.grants < MAX_GRANTS) else {
-            // Called once; if that fails the client asks by itself.
+            // Called once; if that fails the client asks again by itself.
             self.outbox.push(call);
             return;
         };
@@ -278,8 +282,7 @@ impl LockService {
         self.send(&mut state, pending);
     }
 
-    /// Takes the outcome of a call: `reply` is the RPC reply message, `None` if
-    /// there was none.
+    /// Processes the result of a call: `reply` is the RPC reply message, `None` if there was none.
     pub(crate) fn outgoing_done(&self, token: u64, reply: Option<&[u8]>) {
         let Some(Message::Reply(_, body)) = reply.map(rpc::message) else {
             return;
@@ -290,7 +293,8 @@ impl LockService {
         self.answered(token, None, stat);
     }
 
-    /// Takes the answer of a client to the call with this token; `from`: it came as a call of its own from there.
+    /// Processes a client's answer to the call with this token. `from` is the source of an answer
+    /// that came as a call of its own.
     fn answered(&self, token: u64, from: Option<IpAddr>, stat: Option<u32>) {
         let mut state = self.state.lock();
         let called = state.pending.get(&token).map(|p| p.call.to);
@@ -306,7 +310,8 @@ impl LockService {
         }
     }
 
-    /// Unlocks, and notifies the waiting clients; false if that takes memory that is not there.
+    /// Unlocks, and notifies the waiting clients; returns false if there is no memory for splitting
+    /// the lock.
     fn unlock(&self, file: FileId, owner: &Owner, range: Range) -> bool {
         match self.vfs.claims.unlock(file, owner, range) {
             Ok(()) => true,
@@ -317,8 +322,8 @@ impl LockService {
         }
     }
 
-    /// Repeats calls that nobody answered, and forgets hosts that hold nothing
-    /// any more. To be called about once a second.
+    /// Repeats calls without an answer, and forgets hosts that hold nothing any more. Call it about
+    /// once a second.
     pub(crate) fn tick(&self) {
         let now = self.clock.monotonic();
         self.vfs.claims.tick(now);
@@ -340,7 +345,7 @@ impl LockService {
         }
         if self.vfs.grace.settle(now) && now >= state.next_prune {
             state.next_prune = now.saturating_add(PRUNE);
-            // A host that was just recorded may not have its lock yet.
+            // A host that was recorded just now may not have its lock yet.
             let since = now.saturating_sub(PRUNE);
             state
                 .hosts
@@ -348,7 +353,7 @@ impl LockService {
         }
     }
 
-    /// Whether `name` is a host name that resolves to all of these addresses; an error while that is not known.
+    /// Returns true if `name` is a host name that resolves to all of these addresses.
     fn resolves(&self, name: &[u8], addresses: &[IpAddr]) -> Result<bool, Wait> {
         let Some(Clients::Host(name)) = std::str::from_utf8(name)
             .ok()
@@ -364,8 +369,8 @@ impl LockService {
         Ok(true)
     }
 
-    /// The clients for which a host counts that calls from `addr` and calls itself `name`: see the module's head.
-    /// With the name that must be known to decide about further ones.
+    /// Returns the clients that a host speaks for if it calls from `addr` and calls itself `name`;
+    /// see the module's head. Further clients may follow once the returned look-up is done.
     fn spoken_for(&self, addr: IpAddr, name: &[u8]) -> (Vec<Client>, Option<Wait>) {
         let state = self.state.lock();
         let mut here = state.hosts.names_at(addr);
@@ -377,7 +382,7 @@ impl LockService {
             .filter(|a| *a != addr)
             .collect();
         drop(state);
-        // Not all that have locks are monitored (NM_LOCK).
+        // Clients with locks may be unmonitored (NM_LOCK).
         let locking = self.vfs.claims.clients_at(SERVICE, addr);
         here.extend(locking.into_iter().map(|c| c.name));
         here.sort_unstable();
@@ -392,7 +397,7 @@ impl LockService {
             // The status monitor may know the host by another name than the lock manager does.
             (true, 0 | 1) => here,
             (true, several) => {
-                tracing::warn!(%addr, several, "a host restarted whose name is that of none of the hosts at its address; no lock is released");
+                tracing::warn!(%addr, several, "cannot release the locks of a host: several hosts are at its address, none of them with its name");
                 Vec::new()
             }
         };
@@ -413,7 +418,8 @@ impl LockService {
         (out, unknown)
     }
 
-    /// A host gives up: everything it held is released. Returns what has to be known to release the rest.
+    /// Releases everything that a host held. Returns the look-up to wait for before the rest can be
+    /// released.
     pub(crate) fn host_gone(&self, addr: IpAddr, name: &[u8]) -> Option<Wait> {
         let (clients, unknown) = self.spoken_for(addr, name);
         self.release(&clients);
@@ -436,12 +442,13 @@ impl LockService {
         state.hosts.remove(clients);
     }
 
-    /// A host notifies us that it has restarted (SM_NOTIFY) and reached a state: its locks of before are released, and
-    /// the lock managers here that asked for it are notified. Returns what has to be known to do the rest.
+    /// Handles the notice of a host (SM_NOTIFY) that it has restarted and reached a state. Releases
+    /// its earlier locks, and notifies the registered lock managers of this machine. Returns the
+    /// look-up to wait for before the rest can be done.
     pub(crate) fn host_restarted(&self, addr: IpAddr, name: &[u8], reached: u32) -> Option<Wait> {
         let (mut clients, mut unknown) = self.spoken_for(addr, name);
         let state = self.state.lock();
-        // Notices are repeated and may be late: locks that were taken in the new state stay.
+        // Notices are repeated and may be late, so locks that were taken in the new state stay.
         clients.retain(|c| state.hosts.state_of(c) != reached || reached == 0);
         let monitored = state.hosts.monitored(name);
         drop(state);
@@ -470,8 +477,8 @@ impl LockService {
         unknown
     }
 
-    /// SM_SIMU_CRASH: all locks are lost as by a restart, and every host that held one is notified;
-    /// the new grace period lets them claim their locks again.
+    /// SM_SIMU_CRASH: forgets all locks as a restart does, and notifies every host that held one.
+    /// The new grace period lets them reclaim their locks.
     pub(crate) fn simulate_crash(&self) {
         self.vfs.claims.release_all(SERVICE);
         let now = self.clock.monotonic();
@@ -484,12 +491,12 @@ impl LockService {
         self.announce(now);
     }
 
-    /// The status monitor's number of this start.
+    /// Returns the status monitor's state number of this start.
     pub(crate) fn nsm_state(&self) -> u32 {
         self.state.lock().hosts.state()
     }
 
-    /// SM_MON: records a lock manager to notify; false if it cannot be recorded.
+    /// SM_MON: records a lock manager to notify; returns false if it cannot be recorded.
     pub(crate) fn monitor(&self, m: Monitor) -> bool {
         self.state.lock().hosts.monitor(m)
     }
@@ -504,8 +511,8 @@ impl Sink for LockService {
     fn notify(&self, notice: Notice) {
         match notice {
             Notice::Granted(grant) => self.grant(grant),
-            // Hosts cache nothing that the table knows of, and are never parked. What they lose with a volume they notice by
-            // themselves: its handles are stale.
+            // Hosts have no caches in the table of claims, and are never parked. They notice the
+            // loss of a volume by themselves: its handles are stale.
             Notice::Break { .. }
             | Notice::Asked { .. }
             | Notice::Revoked { .. }
@@ -517,7 +524,8 @@ impl Sink for LockService {
     }
 }
 
-/// Whether two names are those of one host: the same but for case, or one is the other with a domain.
+/// Returns true if two names mean one host: they are equal but for case, or one is the other with a
+/// domain.
 fn same_host(a: &[u8], b: &[u8]) -> bool {
     let (short, long) = match a.len() <= b.len() {
         true => (a, b),

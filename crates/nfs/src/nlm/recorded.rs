@@ -1,14 +1,15 @@
-//! The bytes of what the lock manager and the status monitor record (`weir_vfs::grace`), one kind a record. Numbers are
+//! Encoding of the records of lock manager and status monitor (`weir_vfs::grace`). Numbers are
 //! big-endian. An *address* is 4 and its 4 bytes, or 6 and its 16 bytes.
 //!
-//! | Kind (1 byte) | Then |
-//! |--:|---|
-//! | 1 | NSM's state of the last start (4) |
-//! | 2 | a host that may hold locks and share reservations: its address, length of its name (1), name; the addresses of ours that it uses, the latest last |
-//! | 3 | SM_MON: program, procedure, version to call (4 each), private bytes (16); the rest is the host's name |
-//! | 4 | a host that may hold locks alone; otherwise as 2 |
-//! | 5, 6 | as 2 and 4, of a host that holds some in listed files alone (kind 7) |
-//! | 7 | an address, and files in which hosts there may hold something ([`put_files`]) |
+//! The first byte of a record is its kind:
+//! - 1: NSM's state of the last start (4 bytes).
+//! - 2: a host that may hold locks and share reservations: its address, length of its name (1
+//!   byte), name; the server's addresses that it uses, the latest last.
+//! - 3: SM_MON: program, procedure and version to call (4 bytes each), private bytes (16); the rest
+//!   is the host's name.
+//! - 4: a host that may hold only locks; otherwise as 2.
+//! - 5, 6: as 2 and 4, for a host that holds claims in listed files only (kind 7).
+//! - 7: an address, and files in which hosts there may have claims ([`put_files`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ const LOCKING_HOST: u8 = 4;
 const LISTED_SHARING_HOST: u8 = 5;
 const LISTED_LOCKING_HOST: u8 = 6;
 const FILES: u8 = 7;
-/// Files in one record at most.
+/// Maximum number of files in one record.
 pub(super) const MAX_FILES: usize = (MAX_CLIENT - 18) / FILE_BYTES;
 
 /// A lock manager on this machine that wants to be notified of a host's restart (SM_MON).
@@ -38,22 +39,22 @@ pub(crate) struct Monitor {
     pub(crate) private: [u8; 16],
 }
 
-/// What a durable record says, decoded.
+/// A decoded durable record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// NSM's state of the last start.
     State(u32),
-    /// A host that may hold locks: its address and name, and the addresses of ours that it uses.
+    /// A host that may hold locks: its address and name, and the server's addresses that it uses.
     Host {
         address: IpAddr,
         name: Vec<u8>,
         locals: Vec<IpAddr>,
-        /// It may hold share reservations, too.
+        /// True if it may hold share reservations, too.
         shares: bool,
-        /// It holds something in listed files alone.
+        /// True if it holds claims in listed files only.
         listed: bool,
     },
-    /// Files in which hosts at an address may hold something.
+    /// Files in which hosts at an address may have claims.
     Files(IpAddr, BTreeMap<FileKey, Kinds>),
     Monitor(Monitor),
 }
@@ -77,14 +78,14 @@ pub(super) fn state(state: u32) -> Vec<u8> {
     out
 }
 
-/// The record of a host whose name has [`MAX_NAME`] bytes at most, and which may hold something in
-/// any file.
+/// Returns the record of a host whose name has [`MAX_NAME`] bytes at most, and which may have
+/// claims in any file.
 pub(super) fn host(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bool) -> Vec<u8> {
     let kind = if shares { SHARING_HOST } else { LOCKING_HOST };
     host_of(kind, address, name, locals)
 }
 
-/// The record of a host that holds something in listed files alone.
+/// Returns the record of a host that has claims in listed files only.
 pub(super) fn listed(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bool) -> Vec<u8> {
     let kind = if shares {
         LISTED_SHARING_HOST
@@ -94,7 +95,7 @@ pub(super) fn listed(address: IpAddr, name: &[u8], locals: &[IpAddr], shares: bo
     host_of(kind, address, name, locals)
 }
 
-/// A record of [`MAX_FILES`] files at most in which hosts at an address may hold something.
+/// Returns a record of [`MAX_FILES`] files at most in which hosts at an address may have claims.
 pub(super) fn files(address: IpAddr, files: &[(FileKey, Kinds)]) -> Vec<u8> {
     let mut out = vec![FILES];
     put_address(&mut out, address);
@@ -157,7 +158,7 @@ impl<'a> In<'a> {
     }
 }
 
-/// `None` for what is not understood.
+/// Decodes a record; `None` if it is malformed or of an unknown kind.
 pub(super) fn decode(record: &[u8]) -> Option<Entry> {
     let mut r = In(record);
     let kind = r.byte()?;

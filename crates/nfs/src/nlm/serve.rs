@@ -17,37 +17,37 @@ use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Stop, 
 pub(crate) struct Op<'a> {
     pub(crate) service: &'a LockService,
     pub(crate) table: &'a ExportTable,
-    /// The session of the caller. Locks are allowed as reading and writing is.
+    /// Session of the caller. Locking needs the permissions of reading and writing.
     pub(crate) session: Session<'a>,
     pub(crate) local: IpAddr,
     pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when the client's admission depends on a name that is not known yet.
     pub(crate) unknown: Option<Wait>,
-    /// Set when nothing can be claimed before the host's record, with this LSN, is durable. What is in `out` is for the case
-    /// that it never will be.
+    /// LSN that must be durable before the host can claim anything: that of its record. `out` has
+    /// the results in case it never becomes durable.
     pub(crate) unrecorded: Option<Lsn>,
     /// Number of the status that the call failed with.
     pub(crate) failed: Option<u32>,
-    /// The volume of the file that it is about, once that is known.
+    /// The volume of the call's file, once that is known.
     pub(crate) volume: Option<VolumeId>,
-    /// The client may not use the file's volume, or has no handle of this server.
+    /// True if the client may not use the file's volume, or has no handle of this server.
     stranger: bool,
 }
 
-/// A claim that a host wants, as far as the grace period is concerned.
+/// A claim requested by a host, as far as the grace period is concerned.
 struct Asked {
     nsm_state: u32,
     reclaim: bool,
-    /// The host is to be notified of a restart.
+    /// True if the host is to be notified of a restart.
     monitored: bool,
     file: FileId,
     kinds: Kinds,
-    /// Kinds of others' claims that it conflicts with.
+    /// Kinds of others' claims that this claim conflicts with.
     against: Kinds,
 }
 
-/// Whether the procedure is one that takes locks: the caller's identity counts.
+/// Returns true if a procedure takes locks, so that the caller's identity matters.
 pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
     match args {
         Args::Sync(verb, _) | Args::Async(verb, _) => matches!(verb, Verb::Test | Verb::Lock),
@@ -56,7 +56,7 @@ pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
     }
 }
 
-/// `fsh4_access` and `fsh4_mode` (X/Open XNFS, NLM): bit 0 reading, bit 1 writing.
+/// Converts `fsh4_access` and `fsh4_mode` (X/Open XNFS, NLM): bit 0 is reading, bit 1 writing.
 fn modes(number: u32) -> Modes {
     match number {
         0 => Modes::NONE,
@@ -67,7 +67,7 @@ fn modes(number: u32) -> Modes {
 }
 
 impl<'a> Op<'a> {
-    /// A call of `session`, which reached us at `local`.
+    /// Creates the context of a call by `session` that arrived at the server's address `local`.
     pub(crate) fn new(
         service: &'a LockService,
         table: &'a ExportTable,
@@ -109,14 +109,14 @@ impl<'a> Op<'a> {
             Args::Async(verb, a) => {
                 let (stat, holder) = self.lock_call(*verb, a, true)?;
                 self.failed = stat.failed();
-                // To call every sender of a message would let any host have any other called. And a call that is run again
-                // later has no result yet.
+                // Strangers are not called: otherwise any host could have any other host called. A
+                // call that is run again later has no result yet.
                 if self.stranger || self.unknown.is_some() || self.unrecorded.is_some() {
                     return Ok(());
                 }
                 let mut results = Vec::with_capacity(64);
                 put_result(&mut results, a.cookie, stat, holder.as_ref());
-                // TEST_RES to GRANTED_RES follow each other as the verbs do.
+                // TEST_RES to GRANTED_RES are numbered in the order of the verbs.
                 let procedure = match verb {
                     Verb::Test => 11,
                     Verb::Lock => 12,
@@ -151,7 +151,8 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    /// The file of a handle, if the client may use it, it still exists, and the caller may lock it so.
+    /// Returns the file of a handle, if the client may use it, it still exists, and the caller may
+    /// lock it with this access.
     fn file(&mut self, handle: &[u8], access: LockAccess) -> Result<Result<FileId, Stat>, Suspend> {
         let vfs = &self.service.vfs;
         let admitted = match vfs.admit_locker(self.table, handle, &self.session) {
@@ -174,14 +175,14 @@ impl<'a> Op<'a> {
             Ok(()) => Ok(Ok(file.file_id())),
             Err(Stop::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
             Err(Stop::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
-            // There is no status for a permission that is missing; the Linux server returns this one.
+            // NLM has no status for a missing permission; the Linux server returns this one.
             Err(Stop::Failed(_)) => Ok(Err(Stat::Failed)),
             Err(Stop::Suspended(suspend)) => Err(suspend),
         }
     }
 
-    /// The file of a handle that is to be unlocked: whatever has become of the file, of its export or of the caller's
-    /// permission since, what the client has there it may give up.
+    /// Returns the file of a handle that is to be unlocked. A client may give up a lock whatever
+    /// has changed since: the file, its export, or the caller's permission.
     fn locked_file(&mut self, handle: &[u8]) -> Result<FileId, Stat> {
         let vfs = &self.service.vfs;
         let admitted = vfs.admit_locker(self.table, handle, &self.session);
@@ -214,7 +215,7 @@ impl<'a> Op<'a> {
         monitored: bool,
     ) -> Result<(Stat, Option<Lock>), Suspend> {
         if verb == Verb::Granted {
-            // We hold no locks anywhere.
+            // This server holds no locks of its own anywhere.
             self.stranger = true;
             return Ok((Stat::Denied, None));
         }
@@ -262,7 +263,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Checks that a request fits the time, and records the host.
+    /// Checks that a request is allowed in or after the grace period, and records the host.
     fn admit_host(&mut self, client: &Client, asked: &Asked) -> Result<Result<(), Stat>, Suspend> {
         if client.name.len() > super::recorded::MAX_NAME {
             return Ok(Err(Stat::DeniedNoLocks));
@@ -283,7 +284,7 @@ impl<'a> Op<'a> {
         if asked.monitored {
             let shares = asked.kinds != Kinds::RANGES;
             let mut state = self.service.state.lock();
-            // A lock whose holder could not be notified of a restart is none.
+            // A lock is granted only if its holder can be notified of a restart.
             let added = state
                 .hosts
                 .add(client, self.local, asked.nsm_state, now, shares);
@@ -330,8 +331,8 @@ impl<'a> Op<'a> {
         })
     }
 
-    /// Takes a queued request back. If it was granted meanwhile and the client
-    /// has not confirmed, the grant is taken back.
+    /// Cancels a queued request. If it was granted meanwhile and the client has not confirmed, the
+    /// lock is released.
     fn cancel(&self, file: FileId, lock: &Lock) -> Stat {
         if self.service.vfs.claims.cancel(file, lock) {
             return Stat::Granted;

@@ -25,14 +25,14 @@ pub enum Stat {
 }
 
 impl Stat {
-    /// Returns the number to count a call by that ended like this; `None` if it did not fail.
+    /// Returns the number under which a failed call is counted; `None` if it did not fail.
     pub fn failed(self) -> Option<u32> {
         let succeeded = matches!(self, Stat::Granted | Stat::Blocked);
         (!succeeded).then_some(self as u32)
     }
 }
 
-/// Returns the name of a status by its number, as metrics call it: that of `nlm4_stats` without its
+/// Returns the name of a status by its number, for metrics: that of `nlm4_stats` without its
 /// prefix.
 pub fn status_name(number: u32) -> Option<&'static str> {
     const NAMES: [&str; 10] = [
@@ -55,66 +55,66 @@ pub fn status_name(number: u32) -> Option<&'static str> {
 pub struct Alock<'a> {
     /// Name of the client host.
     pub caller: &'a [u8],
-    /// Handle of the file, as `weir_vfs::handle` made it.
+    /// Handle of the file, made by `weir_vfs::handle`.
     pub file: &'a [u8],
-    /// What the client wants shown of the owner.
+    /// The owner's identification, which other clients are shown.
     pub owner: &'a [u8],
     /// The process on the client.
     pub svid: u32,
     /// First byte of the range.
     pub offset: u64,
-    /// Bytes; 0 to the end of the file.
+    /// Length in bytes; 0 means to the end of the file.
     pub length: u64,
 }
 
 /// Arguments of TEST, LOCK, CANCEL, UNLOCK, GRANTED and their MSG forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockArgs<'a> {
-    /// Comes back in the result.
+    /// Opaque bytes, returned in the result.
     pub cookie: &'a [u8],
-    /// Whether to queue the request.
+    /// True if the request is to be queued when it conflicts.
     pub block: bool,
-    /// Whether it is a write lock; otherwise a read lock.
+    /// True for a write lock, false for a read lock.
     pub exclusive: bool,
     /// The range to lock, with its owner.
     pub lock: Alock<'a>,
-    /// A lock that was held before the server restarted.
+    /// True if the lock was held before the server restarted.
     pub reclaim: bool,
-    /// The client's NSM state; 0 if it does not say.
+    /// The client's NSM state; 0 if it is unknown.
     pub state: u32,
 }
 
 /// Arguments of SHARE and UNSHARE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareArgs<'a> {
-    /// Comes back in the result.
+    /// Opaque bytes, returned in the result.
     pub cookie: &'a [u8],
     /// Name of the client host.
     pub caller: &'a [u8],
-    /// Handle of the file, as `weir_vfs::handle` made it.
+    /// Handle of the file, made by `weir_vfs::handle`.
     pub file: &'a [u8],
     /// The owner, as the client distinguishes it.
     pub owner: &'a [u8],
-    /// What is denied to others (`fsh4_mode`).
+    /// Access denied to others (`fsh4_mode`).
     pub deny: u32,
-    /// What is used (`fsh4_access`).
+    /// Access used (`fsh4_access`).
     pub access: u32,
-    /// A reservation from before the server restarted.
+    /// True if the reservation was held before the server restarted.
     pub reclaim: bool,
 }
 
-/// What a lock call asks.
+/// Operation of a lock call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Is there a conflict?
+    /// Checks for a conflict.
     Test,
     /// Takes the lock, or queues the request.
     Lock,
-    /// Forget a queued request.
+    /// Cancels a queued request.
     Cancel,
     /// Frees a range, or the part of it that is locked.
     Unlock,
-    /// The server notifies a client that its request was granted; we are no client.
+    /// Notifies a client that its request was granted. This server is no client.
     Granted,
 }
 
@@ -123,11 +123,11 @@ pub enum Verb {
 pub enum Args<'a> {
     /// NULL: no arguments, no results.
     Null,
-    /// One of the five, answered in the reply.
+    /// A verb, answered in the reply.
     Sync(Verb, LockArgs<'a>),
-    /// One of the five, answered by a call of its own.
+    /// A verb, answered by a call of its own.
     Async(Verb, LockArgs<'a>),
-    /// The result of an asynchronous call of ours: cookie and status.
+    /// The result of an asynchronous call by this server: cookie and status.
     Result(Verb, &'a [u8], u32),
     /// The local status monitor reports that a host restarted (a private procedure
     /// of lock managers that use one).
@@ -136,9 +136,9 @@ pub enum Args<'a> {
     Share(ShareArgs<'a>),
     /// UNSHARE: releases a share reservation.
     Unshare(ShareArgs<'a>),
-    /// NM_LOCK: a lock of a client that does not take part in monitoring.
+    /// NM_LOCK: a lock of a client without monitoring.
     Unmonitored(LockArgs<'a>),
-    /// FREE_ALL: the named host gives up all it has.
+    /// FREE_ALL: the named host releases everything it has.
     FreeAll(&'a [u8]),
 }
 
@@ -250,7 +250,7 @@ fn share<'a>(r: &mut Reader<'a>) -> xdr::Result<ShareArgs<'a>> {
     })
 }
 
-/// The result of a lock call: `nlm4_res`, or `nlm4_testres` with a holder.
+/// Appends the result of a lock call: `nlm4_res`, or `nlm4_testres` with a holder.
 pub(super) fn put_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat, holder: Option<&Lock>) {
     out.put_opaque(cookie);
     out.put_u32(stat as u32);
@@ -263,7 +263,7 @@ pub(super) fn put_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat, holder: O
     }
 }
 
-/// `nlm4_shareres`; the sequence number has no use in version 4.
+/// Appends `nlm4_shareres`; the sequence number has no use in version 4.
 pub(super) fn put_share_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat) {
     out.put_opaque(cookie);
     out.put_u32(stat as u32);

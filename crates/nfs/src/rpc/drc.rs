@@ -4,28 +4,29 @@
 //! run twice returns NOENT to a client whose file was there; so replies of such calls are kept and
 //! sent again. (Juszczak, "Improving the Performance and Correctness of an NFS Server", 1989.)
 //!
-//! A call is known by its procedure and a keyed hash of 120 bits over the client's address, the transaction id, procedure,
-//! credential, and arguments: nobody can make up a call that passes for another's, and a client that counts its
-//! ids from the start again is not given another call's reply. A call
-//! that is still running is dropped, since its first copy will be answered.
+//! A call is identified by its procedure and a keyed hash of 120 bits over the client's address,
+//! transaction id, procedure, credential and arguments. So nobody can forge a call that is taken
+//! for another's, and a client that restarts its transaction ids is not given another call's reply.
+//! A repetition of a call that is still running is dropped, since its first copy will be answered.
 //!
-//! **The port.** knfsd and NFS-Ganesha make the client's port part of the key, which suits Linux clients: they come back
-//! from the port that they had. Others (libnfs, most libraries) take any port, and for them no repetition would ever be
-//! recognised. Without the port, on the other hand, two clients behind one address that count alike could get each
-//! other's replies. So a call from another port is a repetition only if the connection of the first has ended, which it has
-//! when a client comes back; as long as it is open, the call is another client's. After a restart all have ended.
+//! **The port.** knfsd and NFS-Ganesha make the client's port part of the key. That suits Linux
+//! clients, which come back from the same port. Others (libnfs, most libraries) take any port, and
+//! their repetitions would never be recognised. Without the port, on the other hand, two clients
+//! behind one address with the same ids could get each other's replies. So a call from another port
+//! is a repetition only if the connection of the first has ended, as it has when a client comes
+//! back. While that connection is open, the call is another client's. After a restart all
+//! connections have ended.
 //!
-//! Replies are kept with the log position that makes them true, so that a
-//! replay waits for the disk exactly as the first reply did. Only successes are
-//! kept: a failed call changed nothing and can run again. What is kept is
-//! bounded in bytes and in age, oldest out first; what is running is bounded by
-//! the connections.
+//! Replies are kept with the log position that makes them true, so that a replay waits for the disk
+//! exactly as the first reply did. Only successes are kept: a failed call changed nothing and can
+//! run again. The kept replies are bounded in bytes and in age, the oldest leave first. The running
+//! calls are bounded by the connections.
 //!
-//! **Restarts.** The key is part of the log record of what the call did, and is kept over checkpoints
-//! (`weir_volume::DoneCall`), so that after a crash the cache knows exactly the calls that were done. Of their
-//! replies it knows what a client cannot do without: the success, and the handle of what was made. Attributes are
-//! optional in NFSv3 (RFC 1813 §2.6), and those of then are gone. The secret of the hash is derived from that of file handles, which outlives
-//! the server.
+//! **Restarts.** The key is part of the log record of the call's change, and is kept over
+//! checkpoints (`weir_volume::DoneCall`). So after a crash the cache knows exactly the calls that
+//! were done. Of their replies it knows what a client needs: the success, and the handle of a new
+//! file. Attributes are optional in NFSv3 (RFC 1813 §2.6) and are left out. The secret of the hash
+//! is derived from that of file handles, which is persistent.
 
 mod replies;
 
@@ -43,14 +44,16 @@ use weir_base::{Ino, Lsn, SipKey, Time, VolumeId, invariant};
 use weir_conn::{ConnInfo, Line};
 use weir_vfs::volume::{CallKey, DoneCall};
 
-/// Locks that the cache is split into; a power of two. Estimated: several times
-/// the cores of the machines this runs on.
+/// Number of locks that the cache is split into; a power of two. Estimated: several times the cores
+/// of the machines this runs on.
 const SHARDS: usize = 16;
 
-/// What a call is known by: its procedure (1 byte), then 120 bits of a keyed hash over the client's address as one of
-/// IPv6, transaction id, procedure, flavour, length of the credential, credential, and arguments.
+/// Returns the key that identifies a call: its procedure (1 byte), then 120 bits of a keyed hash
+/// over the client's address in IPv6 form, transaction id, procedure, flavour, length of the
+/// credential, credential, and arguments.
 ///
-/// What the hash covers need not be in the key as well: a key is part of each record of the log and of each kept reply.
+/// The key does not repeat the hashed fields, to be short: it is part of each record of the log and
+/// of each kept reply.
 fn key_of(secret: SipKey, client: IpAddr, call: &Call<'_>) -> CallKey {
     let client = match client.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -79,30 +82,31 @@ fn procedure(key: &CallKey) -> u32 {
     u32::from(procedure)
 }
 
-/// Bits of the key's own hash, for tables.
+/// Returns the bits of the key's own hash that tables use.
 fn hash(key: &CallKey) -> u64 {
     u64::from_le_bytes(*key.0.last_chunk::<8>().unwrap_or(&[0; 8]))
 }
 
 #[derive(Default)]
 struct Shard {
-    /// Calls that are running: a few, with the connections that they came over. The keys end in a keyed hash, and no client
-    /// sees the table's own: folded multiplication by a random secret is enough.
+    /// Running calls, with the connections that they came over. The keys end in a keyed hash, and
+    /// no client sees the table's own hash: folded multiplication by a random secret is enough.
     running: HashMap<CallKey, Line, RandomState>,
     kept: Replies,
 }
 
-/// What is known of a call.
+/// State of a call in the cache.
 pub(crate) enum Seen {
-    /// Nothing: run it, and give the ticket the reply.
+    /// Unknown: run it, and give the ticket the reply.
     New(Ticket),
-    /// A call with the same key is running for another open connection: run this one, its reply is not kept.
+    /// A call with the same key is running for another open connection. Run this one; its reply is
+    /// not kept.
     Twin,
-    /// The same call is running: this one is dropped.
+    /// A repetition of a running call: drop it.
     Running,
-    /// It was answered with this.
+    /// Answered with this reply.
     Answered(ReplyBuf, Option<Lsn>),
-    /// It was done before the server's last start, to this inode.
+    /// Done before the server's last start, to this inode.
     Recovered(VolumeId, Ino),
 }
 
@@ -110,12 +114,12 @@ pub(crate) enum Seen {
 pub(crate) struct Drc {
     shards: [Mutex<Shard>; SHARDS],
     secret: SipKey,
-    /// Bytes a shard may keep.
+    /// Maximum number of bytes kept per shard.
     limit: usize,
 }
 
 impl Drc {
-    /// A cache that keeps at most `bytes` of replies, of which keys are made with `secret`.
+    /// Creates a cache that keeps at most `bytes` of replies, with keys made by `secret`.
     pub(crate) fn new(bytes: usize, secret: SipKey) -> Arc<Drc> {
         Arc::new(Drc {
             shards: Default::default(),
@@ -124,9 +128,9 @@ impl Drc {
         })
     }
 
-    /// Takes note, at the start, of what was done before it.
+    /// Adds the calls that were done before the start.
     pub(crate) fn recover(&self, mut calls: Vec<DoneCall>, now: Time) {
-        // How long the server was away nobody counts.
+        // The time between stop and start does not count as age.
         let newest = calls.iter().map(|call| call.secs).max();
         calls.retain(|call| newest.is_some_and(|newest| newest - call.secs <= MAX_AGE));
         calls.sort_by_key(|call| call.secs);
@@ -140,7 +144,7 @@ impl Drc {
     }
 
     fn shard(&self, key: &CallKey) -> &Mutex<Shard> {
-        // Other bits than tables use.
+        // Uses other bits than the tables do.
         let [.., a, _, _, _, _, _, _, _, _] = key.0;
         &self.shards[usize::from(a) % SHARDS]
     }
@@ -189,8 +193,7 @@ impl Drc {
     }
 }
 
-/// The right and duty to run a call. Dropped without a reply, the call counts
-/// as never seen.
+/// Right and duty to run a call. If it is dropped without a reply, the call counts as never seen.
 pub(crate) struct Ticket {
     drc: Arc<Drc>,
     key: CallKey,
@@ -199,7 +202,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// What the call is known by.
+    /// Returns the key that identifies the call.
     pub(crate) fn key(&self) -> CallKey {
         self.key
     }

@@ -1,21 +1,22 @@
-//! What must be known of a call to answer it as failed after all: the shape of each NFSv3 procedure's failure results, and
-//! where the results of an NFSv4 COMPOUND are cut.
+//! Turns a finished reply into that of a failed call: the shape of each NFSv3 procedure's failure
+//! results, and the place where the results of an NFSv4 COMPOUND are cut.
 
 use crate::rpc::xdr::{Put, padding};
 
 /// NFS3ERR_IO (RFC 1813 §2.6).
 const IO: u32 = 5;
 
-/// How a finished reply becomes that of a call that failed.
+/// Method of turning a finished reply into that of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// An NFSv3 reply: it becomes that of the procedure's failure.
+    /// An NFSv3 reply, which is replaced by the procedure's failure.
     Shape(Failure),
-    /// An NFSv4 reply: it is cut at an operation.
+    /// An NFSv4 reply, which is cut at an operation.
     Cut(Cut),
 }
 
-/// The first operation of a COMPOUND whose change may turn out not to be durable. Those before it stay as they are.
+/// The first operation of a COMPOUND whose change may turn out not to be durable. The operations
+/// before it keep their results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of results, from the COMPOUND's status on, that precede the operation's.
@@ -30,7 +31,7 @@ impl Cut {
     /// Operation number of SETATTR, whose failure has a bitmap (RFC 8881 §18.30.2).
     const SETATTR: u32 = 34;
 
-    /// Cuts `results`, from the COMPOUND's status on, and has them end with an I/O error.
+    /// Cuts `results`, from the COMPOUND's status on, and makes them end with an I/O error.
     pub fn apply(self, results: &mut Vec<u8>) {
         results.truncate(self.bytes as usize);
         results.put_u32(self.operation);
@@ -49,7 +50,7 @@ impl Cut {
     }
 }
 
-/// What follows the status in a failed reply.
+/// Form of the results behind the status in a failed reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Words of zero, each saying "not present": one for a `post_op_attr`, two
@@ -58,8 +59,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The failure shape of procedure `procedure` of NFS version 3
-    /// (RFC 1813 §3.3, each procedure's `resfail`).
+    /// Returns the failure shape of procedure `procedure` of NFS version 3 (RFC 1813 §3.3, each
+    /// procedure's `resfail`).
     pub const fn of(procedure: u32) -> Failure {
         let words = match procedure {
             // LOOKUP, ACCESS, READLINK, READ, READDIR, READDIRPLUS, FSSTAT,
@@ -84,7 +85,7 @@ impl Failure {
         self.put_absent(out);
     }
 
-    /// Appends what follows a failure's status, without any attributes.
+    /// Appends the results behind a failure's status, without any attributes.
     pub fn put_absent(self, out: &mut Vec<u8>) {
         for _ in 0..self.words {
             out.put_bool(false);

@@ -1,19 +1,20 @@
-//! The calls that wait for the limits of their volumes, by connection and transaction id.
+//! Calls that are deferred by the limits of their volumes, by connection and transaction id.
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Locks over which the calls that wait are spread.
+/// Number of locks over which the deferred calls are spread.
 const SHARDS: usize = 16;
 
 /// A connection and a transaction id on it.
 type CallKey = (u64, u32);
 
-/// The calls that wait for their limits. A client that gets no answer in time sends its call again, and a second copy
-/// would take up a second place, credit and charge: a call that waits already on its connection is dropped. One that
-/// comes over another connection is not: the first connection is then gone, and what waits on it goes with it.
+/// The calls that are deferred by limits. A client that gets no answer in time sends its call
+/// again, and a second copy would take up a second slot, credit and charge. So a call that is
+/// already deferred on its connection is dropped. A copy over another connection is not dropped:
+/// the first connection is then gone, and its deferred calls with it.
 #[derive(Default)]
 pub(crate) struct HeldCalls {
     count: AtomicUsize,
@@ -25,12 +26,12 @@ impl HeldCalls {
         &self.shards[(flow % SHARDS as u64) as usize]
     }
 
-    /// Whether a call waits.
+    /// Returns true if a call is deferred.
     pub(crate) fn contains(&self, flow: u64, xid: u32) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && self.shard(flow).lock().contains(&(flow, xid))
     }
 
-    /// Enters a call that does not wait yet.
+    /// Adds a call that is not deferred yet.
     pub(crate) fn enter(self: &Arc<Self>, flow: u64, xid: u32) -> HeldCall {
         self.shard(flow).lock().insert((flow, xid));
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +42,7 @@ impl HeldCalls {
     }
 }
 
-/// A call's entry among those that wait.
+/// Entry of a deferred call; removed on drop.
 pub(crate) struct HeldCall {
     calls: Arc<HeldCalls>,
     key: CallKey,

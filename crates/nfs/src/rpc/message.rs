@@ -1,8 +1,8 @@
 //! ONC RPC version 2 (RFC 5531): call and reply headers, credentials.
 //!
-//! A message that cannot be answered (too short to have a transaction id, or a reply that nobody
-//! waits for) is distinguished from one that is answered with an error: the first ends the
-//! connection, the second does not disturb the other calls that share it.
+//! A message that cannot be answered ends the connection: it is too short to have a transaction id,
+//! or a reply that nobody waits for. A message that is answered with an error does not disturb the
+//! other calls on the connection.
 
 use crate::rpc::xdr::{Put, Reader};
 use std::ops::RangeInclusive;
@@ -34,47 +34,48 @@ pub const AUTH_NONE: u32 = 0;
 pub const AUTH_SYS: u32 = 1;
 /// RPCSEC_GSS (RFC 2203 §4).
 pub const RPCSEC_GSS: u32 = 6;
-/// AUTH_TLS: whether the connection can be protected by TLS (RFC 9289 §4.1).
+/// AUTH_TLS: a probe for whether the connection can be protected by TLS (RFC 9289 §4.1).
 pub const AUTH_TLS: u32 = 7;
-/// The pseudo flavours of Kerberos: RPCSEC_GSS with its three services (RFC 2623 §2.2.2). Here also the flavour of a call
-/// whose caller was established so ([`established`]); off the wire it is refused.
+/// The pseudo flavours of Kerberos: RPCSEC_GSS with its three services (RFC 2623 §2.2.2). Here also
+/// the flavour of a call whose caller was established by it ([`established`]); off the wire it is
+/// refused.
 pub const AUTH_KRB5: u32 = 390_003;
 /// See [`AUTH_KRB5`]; with integrity.
 pub const AUTH_KRB5I: u32 = 390_004;
 /// See [`AUTH_KRB5`]; with privacy.
 pub const AUTH_KRB5P: u32 = 390_005;
-/// AUTH_SYS with more groups than that has room for, likewise; the number is nobody's.
+/// Internal flavour: AUTH_SYS with more groups than a credential has room for. The number is
+/// unassigned, and off the wire it is refused.
 const AUTH_SYS_COMPLETED: u32 = 390_002;
 const ESTABLISHED: RangeInclusive<u32> = AUTH_SYS_COMPLETED..=AUTH_KRB5P;
-/// Longest body of a credential that was established: the user's groups are in it.
+/// Longest body of an established credential, which includes the user's groups.
 const MAX_ESTABLISHED: usize = 28 + 4 * MAX_ESTABLISHED_GIDS as usize;
-/// Most groups of a user that count; beyond are none that a name service returned.
+/// Maximum number of groups of a user; further groups from a name service are ignored.
 const MAX_ESTABLISHED_GIDS: u32 = 4096;
-/// Most supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
+/// Maximum number of supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
 const MAX_GIDS: u32 = 16;
 /// Longest machine name in an AUTH_SYS credential (RFC 5531 Appendix A).
 const MAX_MACHINE_NAME: usize = 255;
 
-/// Bytes that a successful reply has before its results: xid, REPLY,
-/// MSG_ACCEPTED, an empty verifier, SUCCESS.
+/// Number of bytes in front of the results of a successful reply: xid, REPLY, MSG_ACCEPTED, an
+/// empty verifier, SUCCESS.
 pub const ACCEPTED_BYTES: usize = 24;
 
-/// `auth_stat`: why a call was refused before it was decoded (RFC 5531 §9).
+/// `auth_stat`: reason for refusing a call before it is decoded (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AuthStat {
-    /// AUTH_BADCRED: not a credential we can read or a flavour we do not have.
+    /// AUTH_BADCRED: the credential cannot be decoded, or its flavour is not supported.
     BadCred = 1,
-    /// AUTH_TOOWEAK: the procedure wants a stronger one.
+    /// AUTH_TOOWEAK: the procedure requires a stronger credential.
     TooWeak = 5,
-    /// RPCSEC_GSS_CREDPROBLEM: no such context, or not its owner (RFC 2203 §5.3.3.3).
+    /// RPCSEC_GSS_CREDPROBLEM: no such context, or the caller is not its owner (RFC 2203 §5.3.3.3).
     GssCred = 13,
     /// RPCSEC_GSS_CTXPROBLEM: the context is used up.
     GssCtx = 14,
 }
 
-/// How a call that was understood ended at the RPC level (`accept_stat` and
-/// `reject_stat`, RFC 5531 §9).
+/// Refusal of a call at the RPC level (`accept_stat` and `reject_stat`, RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// PROG_UNAVAIL: no such program here.
@@ -90,7 +91,7 @@ pub enum Refusal {
     ProcUnavail,
     /// GARBAGE_ARGS: the arguments do not decode.
     GarbageArgs,
-    /// SYSTEM_ERR: the server could not do its part.
+    /// SYSTEM_ERR: the server could not serve the call.
     SystemErr,
     /// RPC_MISMATCH: not RPC version 2.
     RpcMismatch,
@@ -100,12 +101,12 @@ pub enum Refusal {
 
 /// First number of refusals that are no `accept_stat`, see [`Refusal::number_in`].
 const MISMATCH: u32 = 100;
-/// Number of `AUTH_OK`, which is none; the others follow by their `auth_stat`.
+/// Number of `AUTH_OK`, which is no refusal; the others follow by their `auth_stat`.
 const AUTH: u32 = 200;
 
 impl Refusal {
     /// Returns the number under which a reply, without its record mark, is counted as a refusal;
-    /// `None` if the call was accepted and carried out. A reply with a verifier is not looked into.
+    /// `None` if the call was accepted and carried out. Replies with a verifier are not examined.
     pub(crate) fn number_in(reply: &[u8]) -> Option<u32> {
         let word = |at: usize| {
             let bytes = reply.get(4 * at..)?.first_chunk()?;
@@ -120,7 +121,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the name of a refusal by its number, as metrics call it (RFC 5531 §9).
+    /// Returns the name of a refusal by its number, for metrics (RFC 5531 §9).
     pub fn name(number: u32) -> Option<&'static str> {
         const TOO_WEAK: u32 = AUTH + AuthStat::TooWeak as u32;
         const BAD_CRED: u32 = AUTH + AuthStat::BadCred as u32;
@@ -145,17 +146,17 @@ impl Refusal {
 /// A credential, as far as the server distinguishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE: anonymous.
     None,
-    /// AUTH_SYS: what the client's kernel says the caller is.
+    /// AUTH_SYS: the caller's identity according to the client's kernel.
     Sys(Identity),
-    /// What a security mechanism has established, in this way; and a hash of the name that the mechanism knows it by, 0 if
-    /// it has none.
+    /// A caller established by a security mechanism of this flavour. The last field is a hash of
+    /// the caller's name in the mechanism, 0 if it has none.
     Established(Flavour, Identity, u64),
 }
 
 impl Credential {
-    /// The caller, if one is named.
+    /// Returns the caller, if one is named.
     pub fn identity(&self) -> Option<&Identity> {
         match self {
             Credential::None => None,
@@ -163,7 +164,7 @@ impl Credential {
         }
     }
 
-    /// How the caller was established.
+    /// Returns the flavour that established the caller.
     pub fn flavour(&self) -> Flavour {
         match self {
             Credential::None => Flavour::None,
@@ -172,7 +173,7 @@ impl Credential {
         }
     }
 
-    /// A hash of the name that the caller's mechanism knows it by; 0 if there is none.
+    /// Returns a hash of the caller's name in its mechanism; 0 if there is none.
     pub fn name(&self) -> u64 {
         match self {
             Credential::None | Credential::Sys(_) => 0,
@@ -181,8 +182,9 @@ impl Credential {
     }
 }
 
-/// The flavours of `rule` that a client may use here, the strongest first (§2.7); with the pseudo-flavours by which MOUNT
-/// names them (RFC 2623 §2.2.3) and, of Kerberos, the services of RPCSEC_GSS (RFC 2203 §5.3.2.2).
+/// Returns the flavours of `rule` that a client may use here, the strongest first (§2.7). Each
+/// comes as the pseudo-flavour by which MOUNT names it (RFC 2623 §2.2.3) and, for Kerberos, with
+/// the service of RPCSEC_GSS (RFC 2203 §5.3.2.2).
 pub fn offered(rule: Flavours, kerberos: bool) -> impl Iterator<Item = (u32, Option<u32>)> {
     let known = [
         (Flavour::Krb5Privacy, AUTH_KRB5P, Some(3)),
@@ -204,7 +206,7 @@ pub fn offered(rule: Flavours, kerberos: bool) -> impl Iterator<Item = (u32, Opt
 /// The head of a call.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// Transaction id: the client's own, to match the reply.
+    /// Transaction id, chosen by the client to match the reply.
     pub xid: u32,
     /// Number of the remote program (`prog`, RFC 5531 §9).
     pub program: u32,
@@ -216,21 +218,20 @@ pub struct Call<'a> {
     pub flavour: u32,
     /// Undecoded body of the credential.
     pub cred: &'a [u8],
-    /// Arguments, in XDR and not decoded yet.
+    /// Arguments, still encoded in XDR.
     pub args: &'a [u8],
 }
 
-/// What is at the front of a record.
+/// Kind of message at the front of a record.
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
     /// A call to be served.
     Call(Call<'a>),
     /// A call that is answered with an error at once.
     Refuse(u32, Refusal),
-    /// A reply to a call of ours: its transaction id, and everything after the
-    /// message type.
+    /// A reply to a call by this server: its transaction id, and everything after the message type.
     Reply(u32, &'a [u8]),
-    /// Not RPC: the connection is not worth keeping.
+    /// Not RPC: the connection is to be closed.
     Nonsense,
 }
 
@@ -308,13 +309,14 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the credential is of a flavour of our own: such a call must not come off the wire.
+    /// Returns true if the credential has an internal flavour: such a call must not come off the
+    /// wire.
     pub fn is_established(&self) -> bool {
         ESTABLISHED.contains(&self.flavour)
     }
 
-    /// The credential without the part that may change between
-    /// retransmissions: AUTH_SYS starts with a `stamp` of the client's choice.
+    /// Returns the credential without the part that may change between retransmissions: AUTH_SYS
+    /// starts with a `stamp` of the client's choice.
     pub fn stable_cred(&self) -> &[u8] {
         match self.flavour {
             AUTH_SYS => self.cred.get(4..).unwrap_or(&[]),
@@ -327,8 +329,9 @@ fn auth_sys(body: &[u8]) -> Option<Identity> {
     auth_unix(body, MAX_GIDS).map(|(identity, _)| identity)
 }
 
-/// The record of a call with a caller that was established, to be served as one with any other credential. It has the
-/// form of AUTH_SYS's, with `name`, a hash of what the mechanism calls the caller, in the machine name's place.
+/// Returns the record of a call with an established caller, to be served as one with any other
+/// credential. It has the form of an AUTH_SYS call. `name`, a hash of the caller's name in its
+/// mechanism, replaces the machine name.
 pub fn established(
     call: &Call<'_>,
     flavour: Flavour,
@@ -397,7 +400,7 @@ pub fn put_accepted(out: &mut Vec<u8>, xid: u32) {
     out.extend_from_slice(&head);
 }
 
-/// Appends the reply to a probe for TLS that is to begin (RFC 9289 §4.1).
+/// Appends the reply to a probe for TLS, after which TLS begins (RFC 9289 §4.1).
 pub fn put_start_tls(out: &mut Vec<u8>, xid: u32) {
     const ACCEPTED: u32 = 0;
     const SUCCESS: u32 = 0;
@@ -444,9 +447,8 @@ pub fn put_refusal(out: &mut Vec<u8>, xid: u32, why: Refusal) {
     }
 }
 
-/// Appends the head of a call of our own with AUTH_NONE (RFC 5531 §9,
-/// `call_body`); the arguments follow. Callbacks of the lock protocols carry no
-/// identity that anyone checks.
+/// Appends the head of a call by this server with AUTH_NONE (RFC 5531 §9, `call_body`); the
+/// arguments follow. Nobody checks an identity in callbacks of the lock protocols.
 pub fn put_call(out: &mut Vec<u8>, xid: u32, program: u32, version: u32, procedure: u32) {
     for v in [
         xid,
@@ -464,8 +466,8 @@ pub fn put_call(out: &mut Vec<u8>, xid: u32, program: u32, version: u32, procedu
     }
 }
 
-/// The results in the body of a reply to a call of ours (what
-/// [`Message::Reply`] carries), or `None` if the call was refused.
+/// Returns the results in the body of a reply to a call by this server ([`Message::Reply`]); `None`
+/// if the call was refused.
 pub fn accepted_results(body: &[u8]) -> Option<&[u8]> {
     let mut r = Reader::new(body);
     if r.u32().ok()? != 0 {

@@ -1,5 +1,4 @@
-//! ONC RPC: messages and replies as bytes, what becomes of a call, and which calls were answered
-//! before.
+//! ONC RPC: encoding of messages and replies, outcomes of calls, and the cache of answered calls.
 
 pub(crate) mod drc;
 pub(crate) mod failure;

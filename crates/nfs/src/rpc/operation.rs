@@ -15,7 +15,7 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// Returns the name of a status by its number, as metrics call it.
+            /// Returns the name of a status by its number, for metrics.
             pub fn name(number: u32) -> Option<&'static str> {
                 match number {
                     $($number => Some($text),)*
@@ -27,7 +27,7 @@ macro_rules! statuses {
 }
 pub(crate) use statuses;
 
-/// A protocol: its program, what metrics call it, and its procedures' names by number.
+/// A protocol: its program, its name in metrics, and its procedures' names by number.
 type Named = (u32, &'static str, &'static [&'static str]);
 
 /// The procedures' names, by number (RFC 1813 §3.3).
@@ -87,7 +87,7 @@ const NLM4: [&str; 24] = [
     "FREE_ALL",
 ];
 
-/// Names. Numbers 0 and 1 are the program's procedures.
+/// Names of the operations. Numbers 0 and 1 are the program's procedures.
 pub(crate) const NFS4: [&str; 76] = [
     "NULL",
     "COMPOUND",
@@ -167,7 +167,7 @@ pub(crate) const NFS4: [&str; 76] = [
     "REMOVEXATTR",
 ];
 
-/// In the order of their numbers here.
+/// Protocols in the order of their numbers here.
 const PROTOCOLS: [Named; 4] = [
     (NFS_PROGRAM, "nfsv3", &NFS3),
     (MOUNT_PROGRAM, "mountv3", &MOUNT3),
@@ -181,14 +181,15 @@ const BEFORE_4: usize = NFS3.len() + MOUNT3.len() + NLM4.len();
 
 const _: () = assert!(BEFORE_4 + NFS4.len() <= weir_vfs::stats::SMB as usize);
 
-/// The number of an operation of version 4.
+/// Returns the number of an operation of version 4.
 pub(crate) fn nfs4(operation: u32) -> Option<u8> {
     let at = usize::try_from(operation).ok()?;
     NFS4.get(at)?;
     u8::try_from(BEFORE_4 + at).ok()
 }
 
-/// The number of a procedure of a program, below [`weir_vfs::stats::OPERATIONS`]; `None` for what is not counted.
+/// Returns the number of a procedure of a program, below [`weir_vfs::stats::OPERATIONS`]; `None` if
+/// it is not counted.
 pub(crate) fn number(program: u32, procedure: u32) -> Option<u8> {
     let mut first = 0;
     for (number, _, names) in PROTOCOLS {
@@ -202,7 +203,7 @@ pub(crate) fn number(program: u32, procedure: u32) -> Option<u8> {
     None
 }
 
-/// The protocol and the name of an operation by its number, as metrics call them.
+/// Returns the protocol and the name of an operation by its number, for metrics.
 pub fn name(number: u8) -> Option<(&'static str, &'static str)> {
     if number == REFUSED_CALL {
         return Some(("rpc", "CALL"));
@@ -217,7 +218,7 @@ pub fn name(number: u8) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Returns the name of a refusal of RPC's by the number that it is counted by.
+/// Returns the name of a refusal by RPC by the number under which it is counted.
 pub fn refusal_name(number: u32) -> Option<&'static str> {
     Refusal::name(number)
 }

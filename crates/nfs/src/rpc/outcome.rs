@@ -6,25 +6,26 @@ use crate::rpc::reply::ReplyBuf;
 use weir_vfs::Vfs;
 use weir_vfs::stats::REFUSED_CALL;
 
-/// The outcome of one RPC message. A request that is parked has no interim reply.
+/// The outcome of one RPC message. A suspended request has no interim reply.
 pub type Outcome = weir_conn::Outcome<ReplyBuf>;
 
 /// A call that is suspended.
 pub type Later = weir_conn::Pending<ReplyBuf>;
 
-/// The decision about a large record of which only the head has arrived.
+/// The decision about a large record whose head only has arrived.
 pub type Begin = weir_conn::Begin<ReplyBuf>;
 
-/// Bytes that a suspended call takes up besides its record: the future, its slot and place in the
-/// tree.
+/// Memory of a suspended call besides its record, in bytes: the future, its slot and its place in
+/// the tree.
 pub(crate) const HELD_OVERHEAD: usize = 1024;
 
-/// Seconds that a request of NFSv4 waits for another client at most, the first one in part: more
-/// than a client needs that is there. Clients wait for a second before they try again, and one that
-/// does so ten times (pynfs) must not have kept another of its sessions silent for a lease.
+/// Maximum number of seconds that a request of NFSv4 waits for another client, the first second in
+/// part: more than a responsive client needs. Clients wait for a second before they try again. A
+/// client that tries ten times (pynfs) must not have kept another of its sessions silent for a
+/// lease.
 pub(crate) const PATIENCE_NFS4: u64 = 1;
-/// The same of NFSv3, whose clients wait longer: a client of NFSv4 that finds its server started
-/// anew needs some round trips.
+/// Maximum number of seconds that a request of NFSv3 waits for another client. It is longer than
+/// for NFSv4: a client of NFSv4 that finds its server restarted needs some round trips.
 pub(crate) const PATIENCE_NFS3: u64 = 3;
 
 /// Returns the reply to a call that RPC refuses.

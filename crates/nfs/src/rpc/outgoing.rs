@@ -1,9 +1,9 @@
-//! Calls that the service makes to clients: lock grants and restart notices.
-//! They are put here as encoded messages; the connection layer finds the port,
-//! sends, and brings the reply back by its token.
+//! Queue of calls that the service makes to clients: lock grants and restart notices. They are
+//! queued as encoded messages. The connection layer finds the port, sends, and returns the reply by
+//! its token.
 //!
-//! Each destination has a queue of its own, and the queues take turns: a host that is due thousands of calls and takes
-//! none delays nobody else's.
+//! Each destination has a queue of its own, and the queues take turns, so a host with thousands of
+//! pending calls that takes none does not delay others.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use weir_base::limits::protocol::{MAX_CALL_BYTES as MAX_BYTES, MAX_CALLS as MAX_WAITING};
 
-/// Memory of one message besides its bytes.
+/// Memory of one message besides its bytes, in bytes.
 const ENTRY: usize = 256;
 
 /// One call to be made.
@@ -19,10 +19,10 @@ const ENTRY: usize = 256;
 pub struct Outgoing {
     /// Identifies the call in `Service::outgoing_done`.
     pub token: u64,
-    /// The host to call. Its rpcbind knows the port.
+    /// The host to call. Its rpcbind has the port.
     pub to: IpAddr,
-    /// The address of ours to call from, if it still is one: clients take a grant
-    /// only from the address that they asked.
+    /// The server's address to call from, if it still has it: clients accept a grant only from the
+    /// address that they asked.
     pub from: IpAddr,
     /// Program to ask the port of.
     pub program: u32,
@@ -33,7 +33,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// What shares a queue: an address, or all addresses of an IPv6 network that one host may use (RFC 4291 §2.5.4).
+    /// Returns the address that selects the queue: the host's, or the IPv6 network's, since one
+    /// host may use all addresses of a network (RFC 4291 §2.5.4).
     pub fn destination(&self) -> IpAddr {
         match self.to {
             IpAddr::V4(_) => self.to,
@@ -45,12 +46,12 @@ impl Outgoing {
 #[derive(Default)]
 struct Queues {
     waiting: HashMap<IpAddr, VecDeque<Outgoing>>,
-    /// The destinations with a queue, in the order of their turns.
+    /// Destinations with a queue, in the order of their turns.
     turns: VecDeque<IpAddr>,
     bytes: usize,
 }
 
-/// The messages not taken yet.
+/// The messages that have not been taken yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     queues: Mutex<Queues>,
@@ -58,7 +59,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Queues a message, unless it waits already; false if there is no room.
+    /// Queues a message, unless it is queued already; returns false if there is no room.
     pub(crate) fn push(&self, out: Outgoing) -> bool {
         let mut queues = self.queues.lock();
         let (to, bytes) = (out.destination(), ENTRY + out.message.len());
@@ -82,7 +83,7 @@ impl Outbox {
         true
     }
 
-    /// Takes a message to a destination that `may` be called now: of each in turn.
+    /// Takes a message for the next destination that passes `may`; destinations take turns.
     pub(crate) fn take(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
         let mut queues = self.queues.lock();
         let at = queues.turns.iter().position(|to| may(*to))?;

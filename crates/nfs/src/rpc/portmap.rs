@@ -41,12 +41,12 @@ pub struct Entry {
     pub transport: Transport,
 }
 
-/// The call that registers `entry` as served at `address` (RPCBPROC_SET).
+/// Encodes the call that registers `entry` as served at `address` (RPCBPROC_SET).
 pub fn set(xid: u32, entry: Entry, address: &SocketAddr) -> Vec<u8> {
     registration(xid, SET, entry, address)
 }
 
-/// The call that removes what [`set`] registered (RPCBPROC_UNSET).
+/// Encodes the call that removes the registration by [`set`] (RPCBPROC_UNSET).
 pub fn unset(xid: u32, entry: Entry, address: &SocketAddr) -> Vec<u8> {
     registration(xid, UNSET, entry, address)
 }
@@ -70,13 +70,13 @@ fn registration(xid: u32, procedure: u32, entry: Entry, address: &SocketAddr) ->
     out
 }
 
-/// A universal address (RFC 5665 §5.2.3.3): the host, then the port's two bytes.
+/// Returns a universal address (RFC 5665 §5.2.3.3): the host, then the port's two bytes.
 fn universal(address: &SocketAddr) -> String {
     let port = address.port();
     format!("{}.{}.{}", address.ip(), port >> 8, port & 0xff)
 }
 
-/// The call that asks for the port of `entry` (PMAPPROC_GETPORT).
+/// Encodes the call that asks for the port of `entry` (PMAPPROC_GETPORT).
 pub fn getport(xid: u32, entry: Entry) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     rpc::put_call(&mut out, xid, PROGRAM, 2, GETPORT);
@@ -86,13 +86,14 @@ pub fn getport(xid: u32, entry: Entry) -> Vec<u8> {
     out
 }
 
-/// The answer to [`set`] or [`unset`]; `None` if `message` is not an accepted reply to `xid`.
+/// Returns the answer to [`set`] or [`unset`]; `None` if `message` is not an accepted reply to
+/// `xid`.
 pub fn reply_bool(xid: u32, message: &[u8]) -> Option<bool> {
     results(xid, message)?.bool().ok()
 }
 
-/// The answer to [`getport`]; `None` if `message` is not an accepted reply to `xid`, or if the
-/// program is not registered (port 0).
+/// Returns the answer to [`getport`]; `None` if `message` is not an accepted reply to `xid`, or if
+/// the program is not registered (port 0).
 pub fn reply_port(xid: u32, message: &[u8]) -> Option<u16> {
     let port = results(xid, message)?.u32().ok()?;
     u16::try_from(port).ok().filter(|port| *port != 0)

@@ -19,7 +19,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// The data of a read.
+    /// Returns the data of a read.
     pub fn new(data: ReadOut) -> Payload {
         Payload {
             data,
@@ -27,12 +27,12 @@ impl Payload {
         }
     }
 
-    /// All of it, copied behind `to`.
+    /// Appends a copy of all the data to `to`.
     pub(crate) fn flatten(&self, to: &mut Vec<u8>) {
         self.parts().for_each(|part| to.extend_from_slice(part));
     }
 
-    /// The data, the XDR padding and the tail.
+    /// Returns the data, the XDR padding and the tail.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let padding = &[0u8; 3][..padding(self.data.len)];
         self.data.slices().chain([padding, &self.tail])
@@ -48,13 +48,13 @@ impl Payload {
 pub struct ReplyBuf {
     /// Record mark, then the message up to the payload if there is one.
     head: Vec<u8>,
-    /// Boxed, since most replies have none and replies are moved about.
+    /// Boxed, since most replies have none and replies are moved often.
     payload: Option<Box<Payload>>,
-    /// How to turn the reply into a failure: see [`ReplyBuf::into_failure`].
+    /// Method of turning the reply into a failure; see [`ReplyBuf::into_failure`].
     failure: Option<Fallback>,
-    /// What it counts as.
+    /// Operation that it is counted as.
     done: Option<Done>,
-    /// What else it counts as: further operations of a COMPOUND.
+    /// Further operations of a COMPOUND that it is counted as.
     more: Vec<Done>,
 }
 
@@ -66,7 +66,7 @@ impl ReplyBuf {
         head
     }
 
-    /// Closes a message that is all in `head`.
+    /// Finishes a message that is entirely in `head`.
     pub(crate) fn whole(mut head: Vec<u8>, failure: Option<Failure>) -> ReplyBuf {
         mark(&mut head, 0);
         ReplyBuf {
@@ -78,14 +78,14 @@ impl ReplyBuf {
         }
     }
 
-    /// A message of our own, such as a call, that is sent on a connection as replies are.
+    /// Returns a message of the server, such as a call, that is sent on a connection like a reply.
     pub fn unasked(message: &[u8]) -> ReplyBuf {
         let mut head = ReplyBuf::start(MARK_BYTES + message.len());
         head.extend_from_slice(message);
         ReplyBuf::whole(head, None)
     }
 
-    /// Closes a message whose data follows `head` by reference.
+    /// Finishes a message whose data follows `head` by reference.
     pub(crate) fn with_payload(
         mut head: Vec<u8>,
         payload: Option<Box<Payload>>,
@@ -101,7 +101,7 @@ impl ReplyBuf {
         }
     }
 
-    /// Closes the reply to a COMPOUND.
+    /// Finishes the reply to a COMPOUND.
     pub(crate) fn compound(
         head: Vec<u8>,
         payload: Option<Box<Payload>>,
@@ -113,8 +113,8 @@ impl ReplyBuf {
         }
     }
 
-    /// The reply in another form: what begins with room for the record mark. It counts as the same; if the log fails, it
-    /// becomes SYSTEM_ERR.
+    /// Replaces the encoded reply by `head`, which begins with room for the record mark. The reply
+    /// is counted as before; if the log fails, it becomes SYSTEM_ERR.
     pub(crate) fn replaced(self, head: Vec<u8>) -> ReplyBuf {
         ReplyBuf {
             done: self.done,
@@ -123,8 +123,9 @@ impl ReplyBuf {
         }
     }
 
-    /// The reply with another head, which begins with room for the record mark; its data follow as before, and behind them
-    /// `tail`. It counts as the same; if the log fails, it becomes SYSTEM_ERR.
+    /// Replaces the head, which begins with room for the record mark. The data follow as before,
+    /// and behind them `tail`. The reply is counted as before; if the log fails, it becomes
+    /// SYSTEM_ERR.
     pub(crate) fn reheaded(mut self, head: Vec<u8>, tail: Vec<u8>) -> ReplyBuf {
         match &mut self.payload {
             Some(payload) => payload.tail = tail,
@@ -137,13 +138,13 @@ impl ReplyBuf {
         }
     }
 
-    /// The message without its record mark: what is encoded, and the data that follow.
+    /// Returns the message without its record mark: the encoded part, and the data that follow.
     pub(crate) fn parts(&self) -> (&[u8], Option<&Payload>) {
         let head = self.head.get(MARK_BYTES..).unwrap_or_default();
         (head, self.payload.as_deref())
     }
 
-    /// The results of an accepted call, up to data that follow by reference.
+    /// Returns the results of an accepted call, up to data that follow by reference.
     pub(crate) fn results(&self) -> &[u8] {
         self.head
             .get(MARK_BYTES + ACCEPTED_BYTES..)
@@ -155,46 +156,46 @@ impl ReplyBuf {
         Refusal::number_in(self.head.get(MARK_BYTES..)?)
     }
 
-    /// Says what the reply counts as.
+    /// Sets the operation that the reply is counted as.
     pub(crate) fn count_as(&mut self, done: Done) {
         self.done = Some(done);
     }
 
-    /// Says what else the reply counts as.
+    /// Sets the further operations that the reply is counted as.
     pub(crate) fn count_also(&mut self, more: Vec<Done>) {
         self.more = more;
     }
 
-    /// What the reply counts as: operations on volumes.
+    /// Returns the operations on volumes that the reply is counted as.
     pub fn done(&self) -> impl Iterator<Item = Done> + use<'_> {
         self.done.into_iter().chain(self.more.iter().copied())
     }
 
-    /// The encoded reply, if it is all in one piece.
+    /// Returns the encoded reply, if it is in one piece.
     pub(crate) fn head(&self) -> Option<&[u8]> {
         self.payload.is_none().then_some(&self.head)
     }
 
-    /// Bytes of the whole reply on a stream, record mark included.
+    /// Returns the length of the whole reply on a stream, in bytes, record mark included.
     pub fn len(&self) -> usize {
         self.head.len() + self.payload.as_ref().map_or(0, |p| p.encoded_len())
     }
 
-    /// Never true of a reply that was finished.
+    /// Returns false for every finished reply.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory that the reply keeps from being used otherwise, for the
-    /// connection's bound on replies that are waiting.
+    /// Returns the number of bytes of memory that the reply occupies, for the connection's bound on
+    /// waiting replies.
     pub fn held(&self) -> usize {
         let payload = self.payload.as_ref();
         let payload = payload.map_or(0, |p| p.data.pages.len() * BLOCK_SIZE + p.tail.capacity());
         self.head.capacity() + payload
     }
 
-    /// The bytes of the reply from `skip` on, in order, appended to `out`;
-    /// `skip` is what an earlier short write already took.
+    /// Appends the bytes of the reply from `skip` on to `out`, in order; `skip` is the number of
+    /// bytes taken by an earlier short write.
     pub fn slices<'a>(&'a self, skip: usize, out: &mut Vec<IoSlice<'a>>) {
         let mut skip = skip;
         let payload = self.payload.iter().flat_map(|p| p.parts());
@@ -211,7 +212,7 @@ impl ReplyBuf {
         }
     }
 
-    /// The message without its record mark: for a datagram transport.
+    /// Returns the message without its record mark, for a datagram transport.
     pub fn message(&self) -> Vec<u8> {
         let (head, payload) = self.parts();
         let mut message = Vec::with_capacity(self.len());
@@ -222,16 +223,16 @@ impl ReplyBuf {
         message
     }
 
-    /// The transaction id of the call that this is the reply to.
+    /// Returns the transaction id of the answered call.
     pub fn xid(&self) -> u32 {
         let xid = self.head.get(MARK_BYTES..MARK_BYTES + 4);
         xid.and_then(|b| b.try_into().ok())
             .map_or(0, u32::from_be_bytes)
     }
 
-    /// The same call answered as failed: what a connection sends in place of a
-    /// held reply when the log that was to make it true is poisoned. NFS calls
-    /// get NFS3ERR_IO without attributes, a COMPOUND is cut at the operation concerned, others get the RPC's SYSTEM_ERR.
+    /// Returns the reply of the call as a failed one. A connection sends it in place of a held
+    /// reply when the log that was to make that true is poisoned. NFS calls get NFS3ERR_IO without
+    /// attributes, a COMPOUND is cut at the operation concerned, others get RPC's SYSTEM_ERR.
     #[must_use]
     pub fn into_failure(self) -> ReplyBuf {
         let xid = self.xid();

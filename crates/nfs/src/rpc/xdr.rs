@@ -8,7 +8,7 @@
 //! Pad bytes are skipped unread: RFC 4506 §3 wants them zero,
 //! but senders exist that leave them unset, and they carry no meaning.
 
-/// Why bytes are not the XDR type that was expected. The RPC layer replies to all of these with
+/// Reason why bytes are not the expected XDR type. The RPC layer replies to all of these with
 /// GARBAGE_ARGS (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdrError {
@@ -23,7 +23,7 @@ pub enum XdrError {
 /// Result of decoding; fails with [`XdrError`].
 pub type Result<T> = std::result::Result<T, XdrError>;
 
-/// Bytes that pad `len` to the next multiple of four (RFC 4506 §3): 0 to 3.
+/// Returns the number of bytes that pad `len` to the next multiple of four (RFC 4506 §3): 0 to 3.
 pub const fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
@@ -35,12 +35,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the start of `data`.
+    /// Creates a reader at the start of `data`.
     pub fn new(data: &'a [u8]) -> Self {
         Reader { rest: data }
     }
 
-    /// The bytes not read yet.
+    /// Returns the bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -54,22 +54,22 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Unsigned integer (RFC 4506 §4.2).
+    /// Reads an unsigned integer (RFC 4506 §4.2).
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(|b| u32::from_be_bytes(*b))
     }
 
-    /// Integer (RFC 4506 §4.1).
+    /// Reads an integer (RFC 4506 §4.1).
     pub fn i32(&mut self) -> Result<i32> {
         self.array().map(|b| i32::from_be_bytes(*b))
     }
 
-    /// Unsigned hyper integer (RFC 4506 §4.5).
+    /// Reads an unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(|b| u64::from_be_bytes(*b))
     }
 
-    /// Boolean (RFC 4506 §4.4): exactly 0 or 1.
+    /// Reads a boolean (RFC 4506 §4.4): exactly 0 or 1.
     pub fn bool(&mut self) -> Result<bool> {
         match self.u32()? {
             0 => Ok(false),
@@ -78,14 +78,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fixed-length opaque data (RFC 4506 §4.9); `N` must be a multiple of four.
+    /// Reads fixed-length opaque data (RFC 4506 §4.9); `N` must be a multiple of four.
     pub fn fixed<const N: usize>(&mut self) -> Result<[u8; N]> {
         const { assert!(N % 4 == 0) };
         self.array().copied()
     }
 
-    /// Variable-length opaque data or a string of at most `max` bytes
-    /// (RFC 4506 §4.10, §4.11).
+    /// Reads variable-length opaque data or a string of at most `max` bytes (RFC 4506 §4.10,
+    /// §4.11).
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8]> {
         let len = self.u32()? as usize;
         if len > max {
@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
         Ok(data)
     }
 
-    /// A string whose only bound is the record's: for names, whose own limit is reported in the
-    /// protocol's terms (NFS3ERR_NAMETOOLONG) and not as undecodable arguments.
+    /// Reads a string of any length within the record. Used for names, whose limit is reported by
+    /// the protocol's status (NFS3ERR_NAMETOOLONG) and not as undecodable arguments.
     pub fn string(&mut self) -> Result<&'a [u8]> {
         self.opaque(usize::MAX)
     }
@@ -105,16 +105,16 @@ impl<'a> Reader<'a> {
 
 /// Appends XDR values to a byte vector.
 pub trait Put {
-    /// Unsigned integer (RFC 4506 §4.2).
+    /// Appends an unsigned integer (RFC 4506 §4.2).
     fn put_u32(&mut self, v: u32);
-    /// Unsigned hyper integer (RFC 4506 §4.5).
+    /// Appends an unsigned hyper integer (RFC 4506 §4.5).
     fn put_u64(&mut self, v: u64);
-    /// Boolean (RFC 4506 §4.4).
+    /// Appends a boolean (RFC 4506 §4.4).
     fn put_bool(&mut self, v: bool);
-    /// Fixed-length opaque data, padded (RFC 4506 §4.9).
+    /// Appends fixed-length opaque data, padded (RFC 4506 §4.9).
     fn put_fixed(&mut self, v: &[u8]);
-    /// Variable-length opaque data or a string, padded (RFC 4506 §4.10, §4.11).
-    /// `v` is ours and far below 2^32 bytes.
+    /// Appends variable-length opaque data or a string, padded (RFC 4506 §4.10, §4.11). `v` comes
+    /// from the server and is far below 2^32 bytes.
     fn put_opaque(&mut self, v: &[u8]);
 }
 

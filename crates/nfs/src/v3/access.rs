@@ -1,14 +1,14 @@
-//! What NFSv3 allows beyond a file's mode.
+//! Access rules of NFSv3 beyond a file's mode.
 //!
-//! The protocol has no open call, so each READ and WRITE is checked by itself, with the two
-//! allowances that every server of it makes (RFC 1813 §4.4):
+//! The protocol has no open call, so each READ and WRITE is checked by itself. Every NFSv3 server
+//! makes two exceptions (RFC 1813 §4.4):
 //!
 //! - the owner of a file may always read and write it, since a local process that had it open
 //!   could;
 //! - a caller that may execute a file may read it, since that is how it is executed.
 //!
-//! ACCESS replies without them, so that the client's own check at open is the one that a local file
-//! system makes.
+//! ACCESS replies without them, so that the client's own check at open matches that of a local file
+//! system.
 
 use weir_vfs::access::{R, W, X, owns, permits};
 use weir_vfs::volume::Attr;

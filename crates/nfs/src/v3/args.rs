@@ -1,5 +1,5 @@
-//! The arguments of each procedure (RFC 1813 §3.3). Everything borrows from the
-//! request; decoding allocates nothing.
+//! Arguments of each procedure (RFC 1813 §3.3). They borrow from the request, so decoding allocates
+//! nothing.
 
 use super::types::{DirOp, guard, handle, kind, sattr};
 use crate::rpc::xdr::{self, Reader, XdrError};
@@ -39,16 +39,16 @@ pub struct WriteArgs<'a> {
     pub offset: u64,
     /// Number of bytes, stated a second time.
     pub count: u32,
-    /// `stable_how`: how durable the data must be before the reply.
+    /// Required durability of the data before the reply (`stable_how`).
     pub stable: Stability,
     /// The bytes to write.
     pub data: &'a [u8],
 }
 
-/// How CREATE treats what exists (`createhow3`, §3.3.8).
+/// Treatment of an existing name by CREATE (`createhow3`, §3.3.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// UNCHECKED: an existing file is taken, with these attributes.
+    /// UNCHECKED: an existing file is used. A new one gets these attributes.
     Unchecked(SetAttr),
     /// GUARDED: fails if the name exists.
     Guarded(SetAttr),
@@ -61,7 +61,7 @@ pub enum How {
 pub struct CreateArgs<'a> {
     /// Directory and name of the new file.
     pub at: DirOp<'a>,
-    /// What happens if the name exists.
+    /// Treatment of an existing name.
     pub how: How,
 }
 
@@ -72,11 +72,11 @@ pub struct SymlinkArgs<'a> {
     pub at: DirOp<'a>,
     /// Attributes of the link.
     pub attrs: SetAttr,
-    /// What the link says.
+    /// Content of the link.
     pub target: &'a [u8],
 }
 
-/// MKNOD (§3.3.11). The kinds that have procedures of their own carry nothing.
+/// Arguments of MKNOD (§3.3.11). Kinds that have procedures of their own have only a kind here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MknodArgs<'a> {
     /// Directory and name of the new object.
@@ -94,13 +94,13 @@ pub struct MknodArgs<'a> {
 pub struct ReadDirArgs<'a> {
     /// Handle of the directory.
     pub dir: &'a [u8],
-    /// Where to go on; 0 at the start.
+    /// Position from which to continue; 0 at the start.
     pub cookie: u64,
     /// The verifier that came with the cookie.
     pub verifier: [u8; 8],
-    /// READDIRPLUS: most bytes of names, ids and cookies.
+    /// READDIRPLUS: maximum size of names, ids and cookies in bytes.
     pub dircount: Option<u32>,
-    /// Most bytes of the whole result.
+    /// Maximum size of the whole result in bytes.
     pub maxcount: u32,
 }
 
@@ -125,7 +125,7 @@ pub enum Args<'a> {
     Write(WriteArgs<'a>),
     /// CREATE (§3.3.8), see [`CreateArgs`].
     Create(CreateArgs<'a>),
-    /// MKDIR (§3.3.9): where, and the new directory's attributes.
+    /// MKDIR (§3.3.9): directory and name, and the new directory's attributes.
     Mkdir(DirOp<'a>, SetAttr),
     /// SYMLINK (§3.3.10), see [`SymlinkArgs`].
     Symlink(SymlinkArgs<'a>),
@@ -163,14 +163,15 @@ pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
     (procedure <= LAST_PROCEDURE).then(|| known(procedure, &mut r))
 }
 
-/// Length of a WRITE's arguments up to its data; `None` if they are malformed.
+/// Returns the length of a WRITE's arguments up to its data; `None` if they are malformed.
 pub fn before_data(args: &[u8]) -> Option<usize> {
     let mut r = Reader::new(args);
     write_head(&mut r).ok()?;
     Some(args.len() - r.rest().len())
 }
 
-/// Decodes a WRITE whose data the engine has: the bytes in its place have only its length.
+/// Decodes a WRITE whose data is already in the engine. The returned data has only the right
+/// length.
 pub fn decode_without_data(args: &[u8]) -> xdr::Result<Args<'_>> {
     let taken = write_head(&mut Reader::new(args))?;
     let data = PLACEHOLDER.get(..taken.count as usize);
@@ -180,8 +181,8 @@ pub fn decode_without_data(args: &[u8]) -> xdr::Result<Args<'_>> {
     }))
 }
 
-/// As long as the data of any record that is read. Nobody looks into it, so it takes no
-/// memory.
+/// At least as long as the data of any record that is read. Its content is never read, so it takes
+/// no memory.
 static PLACEHOLDER: LazyLock<Box<[u8]>> = LazyLock::new(|| vec![0; 2 * MAX_IO].into());
 
 fn known<'a>(procedure: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
@@ -239,7 +240,7 @@ fn write<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
     })
 }
 
-/// All but the data.
+/// Decodes everything but the data.
 fn write_head<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
     let (file, offset, count) = (handle(r)?, r.u64()?, r.u32()?);
     let stable = match r.u32()? {

@@ -32,7 +32,7 @@ fn sattr_value() -> SetAttr {
     }
 }
 
-/// Each procedure's encoding and what it means.
+/// Returns each procedure's encoding and its meaning.
 fn golden() -> Vec<(u32, Vec<u8>, Args<'static>)> {
     let fh: &[u8] = &[0xde, 0xad, 0xbe, 0xef];
     let at = DirOp {
@@ -248,7 +248,7 @@ proptest! {
     }
 }
 
-/// A WRITE that is kept without its data means the same but for the bytes.
+/// A WRITE that is kept without its data decodes to the same but for the bytes.
 #[test]
 fn a_write_is_known_without_its_data() {
     let mut bytes = x(FH);

@@ -1,9 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! The client bounds the results in bytes, and sizes its buffers by that bound,
-//! so it is kept exactly: an entry is appended only if it, the end of the list
-//! and the eof flag still fit. If not even one entry fits, the answer is
-//! TOOSMALL; at the end of the directory an empty list with eof is right.
+//! The client bounds the results in bytes and sizes its buffers by that bound, so it is kept
+//! exactly: an entry is appended only if it, the end of the list and the eof flag still fit. If not
+//! even one entry fits, the answer is TOOSMALL. At the end of the directory the answer is an empty
+//! list with eof.
 
 use super::args::ReadDirArgs;
 use super::op::{Op, Release};
@@ -43,8 +43,8 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
         attrs: plus,
     };
 
-    // The entries are encoded as they come, behind a place kept for what
-    // precedes them and is only known afterwards.
+    // The entries are encoded as they come, behind room for the part in front of them, which is
+    // known only afterwards.
     let start = op.out.len();
     op.out.resize(start + 4 + POST_OP_BYTES + 8, 0);
     let (mut used, mut names, mut full) = (0, 0, false);

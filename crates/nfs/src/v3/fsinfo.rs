@@ -9,9 +9,9 @@ use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
 use weir_vfs::{Exempt, Looks};
 
-/// Most bytes of one READ (rtmax).
+/// Maximum number of bytes of one READ (rtmax).
 pub const MAX_READ: usize = MAX_IO;
-/// Most bytes of one WRITE (wtmax).
+/// Maximum number of bytes of one WRITE (wtmax).
 pub const MAX_WRITE: usize = MAX_IO;
 
 /// FSF_LINK, FSF_SYMLINK, FSF_HOMOGENEOUS, FSF_CANSETTIME (RFC 1813 §3.3.19).

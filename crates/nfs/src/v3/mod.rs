@@ -2,12 +2,12 @@
 //!
 //! A procedure is a function over an [`Op`]: it has the vfs admit and charge the session for each
 //! handle, acts, and appends its results. It returns the log record that the reply waits for. A
-//! call that is suspended has changed nothing and is run again from the start; then what was
-//! appended is thrown away.
+//! suspended call has changed nothing; its results are discarded, and it is run again from the
+//! start.
 //!
-//! Failures carry the attributes that the procedure's `resfail` has room for,
-//! read after the failure; "before" attributes only come with success, where
-//! they are taken atomically with the operation.
+//! Failures have the attributes that the procedure's `resfail` has room for, read after the
+//! failure. Attributes from before come only with success, where they are taken atomically with the
+//! operation.
 
 pub mod access;
 pub mod args;
@@ -30,7 +30,7 @@ impl Op<'_> {
     /// Serves a call whose arguments are decoded; appends its results.
     ///
     /// # Errors
-    /// The call has failed, which its results say, or is suspended.
+    /// The call has failed and its results contain the status, or it is suspended.
     pub fn run(&mut self, args: &Args<'_>) -> Release {
         match args {
             Args::Null => Ok(None),

@@ -60,7 +60,7 @@ pub(super) fn symlink(op: &mut Op<'_>, a: &SymlinkArgs<'_>) -> Release {
     made(op, &dir, outcome)
 }
 
-/// MKNOD (RFC 1813 §3.3.11). Kinds with procedures of their own: BADTYPE.
+/// MKNOD (RFC 1813 §3.3.11). Replies BADTYPE for kinds that have procedures of their own.
 pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, Changes)?;
     if matches!(

@@ -1,5 +1,5 @@
-//! The context of a call of NFSv3, which its procedures run in: they know this module and not the
-//! one that runs them.
+//! Context in which the procedures of an NFSv3 call run. The procedures depend on this module, and
+//! not on the one that runs them.
 
 use super::access::EachCall;
 use super::status::Status;
@@ -36,7 +36,7 @@ pub(crate) fn session<'s, S>(conn: &'s ConnInfo<S>, credential: &'s Credential) 
 /// A file that a procedure works on.
 pub(crate) type Operand<'s> = weir_vfs::Operand<'s, EachCall>;
 
-/// The log record that the reply to a call waits for.
+/// Log record that the reply to a call waits for.
 ///
 /// # Errors
 /// The call has failed, and its results with this status are appended; or it is suspended.
@@ -46,13 +46,13 @@ pub type Release = Result<Option<Lsn>, Stop<Status>>;
 pub struct Op<'a> {
     /// Exports, claims and limits: the way to volumes.
     pub vfs: &'a Vfs,
-    /// The exports as they were when the call came.
+    /// Exports at the time when the call arrived.
     pub table: &'a ExportTable,
     /// The session on whose behalf it is served.
     pub session: Session<'a>,
     /// Number of the procedure (RFC 1813 §3.3).
     pub procedure: u32,
-    /// What the operation remembers when it is suspended and run again.
+    /// State that the operation keeps when it is suspended and run again.
     pub cx: &'a mut OpContext,
     /// The results so far.
     pub out: &'a mut Vec<u8>,
@@ -60,9 +60,11 @@ pub struct Op<'a> {
     pub payload: &'a mut Option<Box<Payload>>,
     /// The volume of the first handle, once it is known.
     pub volume: Option<VolumeId>,
-    /// Set when the connection is not protected as the export wants it: refused by RPC, not by a status.
+    /// Set if the connection lacks the protection that the export requires: the call is refused by
+    /// RPC, not by a status.
     pub unprotected: bool,
-    /// It may stop for what another client is asked to do; otherwise its client is to ask again.
+    /// True if the call may be suspended until another client has reacted to a request; otherwise
+    /// its client is to try again.
     pub patient: bool,
 }
 
@@ -89,19 +91,19 @@ impl<'a> Op<'a> {
         self.out.put_u32(status as u32);
     }
 
-    /// A failure before there is an object whose attributes could be sent.
+    /// Appends a failure that occurred before there was an object whose attributes could be sent.
     #[cold]
     pub(super) fn refuse(&mut self, why: Stop) -> Stop<Status> {
         self.failed(why, |op| Failure::of(op.procedure).put_absent(op.out))
     }
 
-    /// A failure whose `resfail` is a `post_op_attr`.
+    /// Appends a failure whose `resfail` is a `post_op_attr`.
     #[cold]
     pub(super) fn fail_attr(&mut self, why: Stop, object: &Operand<'_>) -> Stop<Status> {
         self.failed(why, |op| op.put_attr(object))
     }
 
-    /// A failure whose `resfail` is a `wcc_data` of each of `objects`.
+    /// Appends a failure whose `resfail` is a `wcc_data` of each of `objects`.
     #[cold]
     pub(super) fn fail_wcc(&mut self, why: Stop, objects: &[&Operand<'_>]) -> Stop<Status> {
         self.failed(why, |op| {
@@ -109,7 +111,8 @@ impl<'a> Op<'a> {
         })
     }
 
-    /// Writes the reply of a failure, with `rest` behind the status; what is suspended goes up as it is.
+    /// Appends the results of a failure, with `rest` behind the status. A suspension is returned
+    /// unchanged.
     pub(super) fn failed(&mut self, why: Stop, rest: impl FnOnce(&mut Self)) -> Stop<Status> {
         let error = match why {
             Stop::Failed(error) => error,
@@ -123,21 +126,21 @@ impl<'a> Op<'a> {
         Stop::Failed(status)
     }
 
-    /// A `post_op_attr` for a failed reply; the attributes are optional there, so whatever keeps them from being read at
-    /// once leaves them out.
+    /// Appends a `post_op_attr` to a failed reply. The attributes are optional there, and are left
+    /// out unless they can be read at once.
     pub(super) fn put_attr(&mut self, object: &Operand<'_>) {
         let attr = object.attr_at_hand(self.cx);
         put_post_op(self.out, attr.as_ref());
     }
 
-    /// The same as a `wcc_data`.
+    /// Appends a `wcc_data` to a failed reply, as [`Op::put_attr`] does.
     pub(super) fn put_wcc(&mut self, object: &Operand<'_>) {
         let attr = object.attr_at_hand(self.cx);
         put_wcc_failed(self.out, attr.as_ref());
     }
 }
 
-/// Splits what an operation gave from when it is durable.
+/// Splits the result of an operation into its value and the log record that makes it durable.
 pub(super) fn split<T>(done: Done<T>) -> (T, Option<Lsn>) {
     (done.value, done.lsn)
 }

@@ -1,5 +1,5 @@
-//! What is known of a call by its procedure's number (RFC 1813 §3.3), before it is run and where it
-//! is not run at all.
+//! Properties of a call by its procedure's number (RFC 1813 §3.3), known before or without running
+//! it.
 
 use super::status::Status;
 use super::types::{put_post_op, put_post_op_handle};
@@ -10,30 +10,31 @@ use weir_vfs::{Error, HANDLE_BYTES};
 /// WRITE, which brings data.
 pub const WRITE: u32 = 7;
 
-/// Whether running it twice would reply differently or do harm: SETATTR, CREATE to LINK. WRITE is not among them: a client
-/// does not send another write of a range before the first was answered.
+/// Returns true if a second run would reply differently or do harm: SETATTR, CREATE to LINK. WRITE
+/// is not among them: a client does not send another write of a range before the first was
+/// answered.
 pub fn must_run_once(procedure: u32) -> bool {
     matches!(procedure, 2 | 8..=15)
 }
 
-/// Whether limits may make it wait: READ and WRITE.
+/// Returns true if limits may defer the call: READ and WRITE.
 pub fn may_be_held(procedure: u32) -> bool {
     matches!(procedure, 6 | WRITE)
 }
 
-/// Whether its reply has the handle of something made: CREATE, MKDIR, SYMLINK, MKNOD.
+/// Returns true if the reply has the handle of a new object: CREATE, MKDIR, SYMLINK, MKNOD.
 fn makes(procedure: u32) -> bool {
     matches!(procedure, 8..=11)
 }
 
-/// The results of a call that failed before it came to any object.
+/// Appends the results of a call that failed before it reached any object.
 pub fn put_failure(out: &mut Vec<u8>, procedure: u32, error: Error) {
     out.put_u32(Status::of(procedure, error) as u32);
     Failure::of(procedure).put_absent(out);
 }
 
-/// The results of a call that was done before the start, of which no more is known: that it succeeded, and, if it made
-/// something, the `handle` of that.
+/// Appends the results of a call that was done before the start: its success and, if it made an
+/// object, that object's `handle`. Nothing else is known of it.
 pub fn put_done(out: &mut Vec<u8>, procedure: u32, handle: impl FnOnce() -> [u8; HANDLE_BYTES]) {
     out.put_u32(Status::Ok as u32);
     if makes(procedure) {

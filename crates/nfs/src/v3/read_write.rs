@@ -46,7 +46,7 @@ pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
     Ok(lsn)
 }
 
-/// The ACCESS bits that have a meaning for the object and are granted.
+/// Returns the ACCESS bits that apply to the object and are granted.
 fn granted(attr: &Attr, may: Permitted) -> u32 {
     let bit = |on: bool, bits: u32| if on { bits } else { 0 };
     let read = bit(may.read, bits::READ);
@@ -62,7 +62,7 @@ fn granted(attr: &Attr, may: Permitted) -> u32 {
     }
 }
 
-/// ACCESS (RFC 1813 §3.3.4): of the bits asked for, those that are granted.
+/// ACCESS (RFC 1813 §3.3.4): replies the granted bits among those asked for.
 pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
     let (object, _charged) = op.enter(object, Looks)?;
     let attr = object.getattr(op.cx);
@@ -74,7 +74,7 @@ pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
     Ok(None)
 }
 
-/// READLINK (RFC 1813 §3.3.5). Not a link: INVAL.
+/// READLINK (RFC 1813 §3.3.5). Replies INVAL if the object is no link.
 pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
     let (link, charged) = op.enter(link, Looks)?;
     let read = link.readlink(op.cx, charged);
@@ -100,9 +100,8 @@ pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
     Ok(None)
 }
 
-/// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part, and what is to be stable as far as a record of the log
-/// holds it: the client sends the rest. A count that
-/// is not the data's length is refused.
+/// WRITE (RFC 1813 §3.3.7). Data beyond wtmax is not written, nor stable data beyond a record of
+/// the log: the client sends the rest. A count that differs from the data's length is refused.
 pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
     let malformed = a.count as usize != a.data.len();
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
@@ -121,7 +120,7 @@ pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
     Ok(lsn)
 }
 
-/// `stable_how` (RFC 1813 §3.3.7).
+/// Encodes a `stable_how` (RFC 1813 §3.3.7).
 fn stable_how(s: Stability) -> u32 {
     match s {
         Stability::Unstable => 0,

@@ -33,14 +33,14 @@ statuses! {
 }
 
 impl Status {
-    /// What a client sees for `error` of `procedure`.
+    /// Returns the status that a client gets for `error` of `procedure`.
     pub fn of(procedure: u32, error: Error) -> Status {
         match error {
-            // Reading and writing what is no regular file is INVAL in NFSv3, also for directories: §3.3.2, §3.3.5,
-            // §3.3.6, §3.3.7, §3.3.21 have no ISDIR.
+            // For READ, WRITE and others, every object but a regular file is INVAL in NFSv3, also a
+            // directory: §3.3.2, §3.3.5, §3.3.6, §3.3.7, §3.3.21 have no ISDIR.
             Error::IsDir if matches!(procedure, 2 | 5..=7 | 21) => Status::Inval,
-            // A poisoned aggregate refuses every change; COMMIT has no ROFS to say so with, and what was not
-            // committed is lost.
+            // A poisoned aggregate refuses every change. COMMIT has no ROFS for that, and the
+            // uncommitted data is lost.
             Error::ReadOnly if procedure == 21 => Status::Io,
             Error::Name(name) => Status::of_name(procedure, name),
             Error::NotFound => Status::NoEnt,
@@ -72,8 +72,9 @@ impl Status {
         }
     }
 
-    /// A name that nothing can have: ACCES, which every procedure with a name may answer. "." and ".." exist (§3.3.8 to
-    /// §3.3.11, §3.3.15); that they cannot be removed or renamed each procedure says in its own way (§3.3.12 to §3.3.14).
+    /// Returns the status for a name that no object can have: ACCES, which is allowed for every
+    /// procedure with a name. "." and ".." exist (§3.3.8 to §3.3.11, §3.3.15). Each procedure has
+    /// its own status for the attempt to remove or rename them (§3.3.12 to §3.3.14).
     fn of_name(procedure: u32, name: BadName) -> Status {
         match (name, procedure) {
             (BadName::Empty | BadName::Character, _) => Status::Acces,

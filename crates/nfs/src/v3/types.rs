@@ -11,7 +11,7 @@ pub const FATTR_BYTES: usize = 84;
 /// Encoded size of a `post_op_attr` that is present.
 pub const POST_OP_BYTES: usize = 4 + FATTR_BYTES;
 
-/// `nfs_fh3`: a handle as the client sent it, not verified yet.
+/// Decodes an `nfs_fh3`: a handle from the client, not verified yet.
 pub fn handle<'a>(r: &mut Reader<'a>) -> xdr::Result<&'a [u8]> {
     r.opaque(MAX_HANDLE)
 }
@@ -35,8 +35,8 @@ impl<'a> DirOp<'a> {
     }
 }
 
-/// `nfstime3`. That the nanoseconds are below a second is checked where the
-/// time is used: the answer to that is INVAL.
+/// Decodes an `nfstime3`. The operation checks that the nanoseconds are below a second, since its
+/// answer is INVAL otherwise.
 pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     Ok(Time {
         secs: i64::from(r.u32()?),
@@ -75,8 +75,8 @@ pub fn sattr(r: &mut Reader<'_>) -> xdr::Result<SetAttr> {
     })
 }
 
-/// A time as `nfstime3` has it: 32 bits of unsigned seconds. What lies outside
-/// becomes the nearest that can be said.
+/// Encodes a time as `nfstime3`: 32 bits of unsigned seconds. A time out of that range becomes the
+/// nearest one in it.
 fn wire_time(t: Time) -> [u8; 8] {
     let (secs, nanos) = match u32::try_from(t.secs) {
         Ok(s) => (s, t.nanos),
@@ -116,7 +116,7 @@ pub fn put_post_op(out: &mut Vec<u8>, attr: Option<&Attr>) {
     }
 }
 
-/// `pre_op_attr`: size, mtime and ctime (`wcc_attr`).
+/// Appends a `pre_op_attr`: size, mtime and ctime (`wcc_attr`).
 fn put_pre_op(out: &mut Vec<u8>, attr: &Attr) {
     out.put_bool(true);
     out.put_u64(attr.size);
@@ -124,26 +124,26 @@ fn put_pre_op(out: &mut Vec<u8>, attr: &Attr) {
     out.extend_from_slice(&wire_time(attr.ctime));
 }
 
-/// `wcc_data` of an operation that was done.
+/// Appends the `wcc_data` of an operation that was done.
 pub fn put_wcc(out: &mut Vec<u8>, change: &Change) {
     put_pre_op(out, &change.before);
     put_post_op(out, Some(&change.after));
 }
 
-/// `wcc_data` of an operation that was not: what the attributes are now, and
-/// nothing about before, since nothing was held still.
+/// Appends the `wcc_data` of a failed operation: the current attributes, and none from before,
+/// since they were not read atomically with it.
 pub fn put_wcc_failed(out: &mut Vec<u8>, now: Option<&Attr>) {
     out.put_bool(false);
     put_post_op(out, now);
 }
 
-/// `post_op_fh3` that is present.
+/// Appends a `post_op_fh3` that is present.
 pub fn put_post_op_handle(out: &mut Vec<u8>, handle: &[u8]) {
     out.put_bool(true);
     out.put_opaque(handle);
 }
 
-/// `guarded` SETATTR: `sattrguard3`.
+/// Decodes the guard of a SETATTR, `sattrguard3`.
 pub fn guard(r: &mut Reader<'_>) -> xdr::Result<Option<Time>> {
     if r.bool()? {
         time(r).map(Some)

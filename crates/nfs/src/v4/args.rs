@@ -1,7 +1,9 @@
-//! The arguments of COMPOUND and of each operation (RFC 8881 §16.2, §18; RFC 7862 §15; RFC 8276 §8.4), decoded in place.
+//! Arguments of COMPOUND and of each operation (RFC 8881 §16.2, §18; RFC 7862 §15; RFC 8276 §8.4),
+//! decoded in place.
 //!
-//! Operations are decoded one at a time, when the cursor comes to them: one that cannot be decoded is answered BADXDR
-//! after those before it have been carried out (RFC 8881 §16.2.3). Everything borrows from the call; nothing is allocated.
+//! Each operation is decoded when the cursor reaches it: one that cannot be decoded is answered
+//! BADXDR after those before it have been carried out (RFC 8881 §16.2.3). Everything borrows from
+//! the call; nothing is allocated.
 
 use super::protect::{MachineOps, Protect};
 use super::types::{self, Bitmap, MAX_HANDLE, MAX_OPAQUE, SessionId, StateId};
@@ -10,17 +12,17 @@ use weir_vfs::volume::Stability;
 
 /// Longest tag that is echoed.
 const MAX_TAG: usize = 1024;
-/// Most elements of a list that is of no use to be long.
+/// Maximum number of elements in a list that no client needs longer.
 const MAX_LIST: u32 = 64;
 
 /// The head of a COMPOUND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
-    /// The client's word, which the reply repeats.
+    /// Text chosen by the client, which the reply repeats.
     pub tag: &'a [u8],
     /// The minor version; 1 and 2 are served.
     pub minor: u32,
-    /// How many operations follow.
+    /// Number of operations that follow.
     pub count: u32,
 }
 
@@ -35,7 +37,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// `fattr4`: attributes that are to be set or compared.
+/// `fattr4`: attributes to set or to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attrs<'a> {
     /// The numbers of the attributes.
@@ -51,7 +53,7 @@ fn attrs<'a>(r: &mut Reader<'a>) -> xdr::Result<Attrs<'a>> {
     })
 }
 
-/// `createtype4`: what CREATE makes (§18.4).
+/// `createtype4`: type of object that CREATE makes (§18.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make<'a> {
     /// A symbolic link to this.
@@ -66,11 +68,11 @@ pub enum Make<'a> {
     Fifo,
     /// A directory, empty at first (`NF4DIR`).
     Directory,
-    /// What CREATE does not make.
+    /// A type that CREATE does not make.
     Other(u32),
 }
 
-/// `openflag4`: whether and how OPEN creates the file (§18.16.1).
+/// `openflag4`: the way in which OPEN creates the file, if at all (§18.16.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How<'a> {
     /// The file must exist.
@@ -85,51 +87,53 @@ pub enum How<'a> {
     ExclusiveWith([u8; 8], Attrs<'a>),
 }
 
-/// `open_claim4`: which file OPEN opens, and on what ground (§18.16.1).
+/// `open_claim4`: the file that OPEN opens, and the claim to it (§18.16.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'a> {
     /// A name in the current directory.
     Null(&'a [u8]),
-    /// The current file, as before a restart; with the type of a delegation.
+    /// CLAIM_PREVIOUS: the current file, reclaimed after a restart of the server; with the type of
+    /// a delegation.
     Previous(u32),
-    /// A name, under a delegation.
+    /// CLAIM_DELEGATE_CUR: a name, under a delegation.
     DelegateCur(StateId, &'a [u8]),
-    /// A name, as before a restart.
+    /// CLAIM_DELEGATE_PREV: a name, under a delegation from before a restart of the client.
     DelegatePrev(&'a [u8]),
     /// CLAIM_FH: the current file.
     Fh,
-    /// The current file, under a delegation.
+    /// CLAIM_DELEG_CUR_FH: the current file, under a delegation.
     DelegCurFh(StateId),
-    /// The current file, as before a restart.
+    /// CLAIM_DELEG_PREV_FH: the current file, under a delegation from before a restart of the
+    /// client.
     DelegPrevFh,
 }
 
 /// Arguments of OPEN (§18.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open<'a> {
-    /// `share_access` with the wishes for a delegation.
+    /// `share_access`, with the wishes for a delegation.
     pub access: u32,
-    /// `share_deny`: what is denied to others.
+    /// `share_deny`: access denied to others.
     pub deny: u32,
     /// The open owner. Its client id is the session's.
     pub owner: &'a [u8],
-    /// Whether and how it is created.
+    /// The way in which the file is created, if at all.
     pub how: How<'a>,
-    /// Which file, and on what ground.
+    /// The file, and the claim to it.
     pub claim: Claim<'a>,
 }
 
-/// `locker4` (§18.10.1): under which stateid LOCK locks.
+/// `locker4` (§18.10.1): the stateid under which LOCK locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker<'a> {
-    /// The owner's first lock of the file: by the open's stateid.
+    /// The open's stateid, for the owner's first lock of the file.
     New {
         /// Stateid of the open.
         open: StateId,
         /// The lock owner's bytes.
         owner: &'a [u8],
     },
-    /// Under the lock's own stateid.
+    /// The lock's own stateid.
     Known(StateId),
 }
 
@@ -140,24 +144,24 @@ pub struct Range {
     pub kind: u32,
     /// First byte of the range.
     pub offset: u64,
-    /// Bytes; all ones: to the end of the file.
+    /// Length in bytes; all ones means to the end of the file.
     pub length: u64,
 }
 
 /// `channel_attrs4` (§18.36.1): limits of one direction of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channel {
-    /// Bytes of padding before the data of a WRITE.
+    /// Number of padding bytes before the data of a WRITE.
     pub header_pad: u32,
-    /// Most bytes of a request.
+    /// Maximum size of a request in bytes.
     pub max_request: u32,
-    /// Most bytes of a reply.
+    /// Maximum size of a reply in bytes.
     pub max_response: u32,
-    /// Most bytes of a reply that is kept.
+    /// Maximum size of a kept reply in bytes.
     pub max_cached: u32,
-    /// Most operations of a COMPOUND.
+    /// Maximum number of operations of a COMPOUND.
     pub max_operations: u32,
-    /// Most requests at once: the number of slots.
+    /// Maximum number of concurrent requests: the number of slots.
     pub max_requests: u32,
 }
 
@@ -183,24 +187,24 @@ fn channel(r: &mut Reader<'_>) -> xdr::Result<Channel> {
 /// Arguments of EXCHANGE_ID (§18.35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeId<'a> {
-    /// Which run of the client.
+    /// Identifies this run of the client.
     pub verifier: [u8; 8],
     /// `co_ownerid`: the client's name for itself, the same over its restarts.
     pub owner: &'a [u8],
     /// `eia_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
-    /// How the client's state is to be protected.
+    /// Requested protection of the client's state.
     pub protect: Protect,
 }
 
-/// `callback_sec_parms4`, of those that a client takes callbacks with the one that is used.
+/// `callback_sec_parms4`: the credential used for callbacks, among those that the client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security<'a> {
-    /// AUTH_NONE; also what a client gets that names nothing.
+    /// AUTH_NONE; also used for a client that names none.
     None,
-    /// AUTH_SYS, with the body of the credential. Linux takes nothing else.
+    /// AUTH_SYS, with the body of the credential. Linux accepts nothing else.
     Sys(&'a [u8]),
-    /// Only RPCSEC_GSS, which callbacks are not sent with.
+    /// Only RPCSEC_GSS, which is not implemented for callbacks.
     Unusable,
 }
 
@@ -213,13 +217,13 @@ pub struct CreateSession<'a> {
     pub sequence: u32,
     /// `csa_flags`: bits of `CREATE_SESSION4_FLAG_*`.
     pub flags: u32,
-    /// The fore channel, as asked for.
+    /// The requested fore channel.
     pub fore: Channel,
-    /// The back channel, likewise.
+    /// The requested back channel.
     pub back: Channel,
     /// Program number of callbacks.
     pub program: u32,
-    /// What callbacks are sent with.
+    /// Credential of callbacks.
     pub security: Security<'a>,
 }
 
@@ -232,9 +236,9 @@ pub struct Sequence {
     pub sequence: u32,
     /// Number of the slot, from 0.
     pub slot: u32,
-    /// The highest slot in use.
+    /// The highest slot that the client uses.
     pub highest: u32,
-    /// Whether the reply is to be kept.
+    /// True if the reply is to be kept.
     pub cache: bool,
 }
 
@@ -245,7 +249,7 @@ pub struct Write<'a> {
     pub state: StateId,
     /// Position of the first byte.
     pub offset: u64,
-    /// How durable the data must be before the reply.
+    /// Required durability of the data before the reply.
     pub stable: Stability,
     /// The bytes to write.
     pub data: &'a [u8],
@@ -265,19 +269,19 @@ pub struct Bytes {
 /// Arguments of READDIR (§18.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDir {
-    /// Cookie of the entry to go on after; 0 at the start.
+    /// Cookie of the entry after which to continue; 0 at the start.
     pub cookie: u64,
-    /// The verifier that came with it.
+    /// The verifier that came with the cookie.
     pub verifier: [u8; 8],
-    /// Bytes of names and cookies; a hint.
+    /// Maximum size of names and cookies in bytes; a hint.
     pub dircount: u32,
-    /// Bytes of the result.
+    /// Maximum size of the result in bytes.
     pub maxcount: u32,
     /// Attributes of each entry.
     pub mask: Bitmap,
 }
 
-/// COPY within the server.
+/// Arguments of COPY within the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// The open of the source, the saved file.
@@ -288,13 +292,13 @@ pub struct Copy {
     pub from_offset: u64,
     /// First byte in the destination.
     pub to_offset: u64,
-    /// How many; 0: to the end.
+    /// Number of bytes; 0 means to the end.
     pub count: u64,
-    /// Whether it must be in order.
+    /// True if the bytes must be copied in order.
     pub consecutive: bool,
-    /// Whether it must be done before the reply.
+    /// True if the copy must be complete before the reply.
     pub synchronous: bool,
-    /// Whether source servers are named.
+    /// True if source servers are named.
     pub between_servers: bool,
 }
 
@@ -309,11 +313,11 @@ pub struct Cloning {
     pub from_offset: u64,
     /// First byte in the destination.
     pub to_offset: u64,
-    /// How many; 0: to the end of the source.
+    /// Number of bytes; 0 means to the end of the source.
     pub count: u64,
 }
 
-/// A list of stateids as it came.
+/// A list of stateids, still encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateIds<'a>(&'a [u8]);
 
@@ -328,18 +332,18 @@ impl<'a> StateIds<'a> {
         Ok(StateIds(list))
     }
 
-    /// The stateids, in the order sent.
+    /// Returns the stateids, in the order sent.
     pub fn iter(&self) -> impl Iterator<Item = StateId> + use<'a> {
         let mut r = Reader::new(self.0);
         std::iter::from_fn(move || StateId::decode(&mut r).ok())
     }
 
-    /// Number of stateids in the list.
+    /// Returns the number of stateids in the list.
     pub fn len(&self) -> usize {
         self.0.len() / 16
     }
 
-    /// Whether there are none.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -410,7 +414,8 @@ pub enum Args<'a> {
     SecInfoNoName(u32),
     Sequence(Sequence),
     TestStateId(StateIds<'a>),
-    /// `wda_want`, and on what ground: [`Claim::Fh`], [`Claim::Previous`] or [`Claim::DelegPrevFh`].
+    /// `wda_want`, and the claim to the file: [`Claim::Fh`], [`Claim::Previous`] or
+    /// [`Claim::DelegPrevFh`].
     WantDelegation(u32, Claim<'a>),
     DestroyClientId(u64),
     ReclaimComplete(bool),
@@ -438,13 +443,13 @@ pub enum Args<'a> {
     RemoveXattr(&'a [u8]),
     OffloadCancel(StateId),
     OffloadStatus(StateId),
-    /// Known and not served.
+    /// An operation of the protocol that is not served.
     NotServed,
     /// Not an operation of the minor version.
     Illegal,
 }
 
-/// Operation numbers of what decides on clients and sessions.
+/// Operation numbers of operations on clients and sessions.
 pub const BIND_CONN_TO_SESSION: u32 = 41;
 /// See [`BIND_CONN_TO_SESSION`].
 pub const EXCHANGE_ID: u32 = 42;
@@ -462,10 +467,10 @@ const PUTFH: u32 = 22;
 const WRITE: u32 = 38;
 /// Operation number of SETXATTR (RFC 8276 §8.4.2).
 const SETXATTR: u32 = 73;
-/// What an unknown operation is answered as (§16.2.3).
+/// Operation number in the reply to an unknown operation (§16.2.3).
 pub const OP_ILLEGAL: u32 = 10044;
 
-/// The last operation of a minor version.
+/// Returns the number of the last operation of a minor version.
 const fn last(minor: u32) -> u32 {
     match minor {
         1 => 58,
@@ -473,7 +478,7 @@ const fn last(minor: u32) -> u32 {
     }
 }
 
-/// Decodes the arguments of `operation`, which `r` stands behind the number of.
+/// Decodes the arguments of `operation`, from `r` positioned behind its number.
 ///
 /// # Errors
 /// BADXDR.
@@ -760,7 +765,7 @@ fn open<'a>(r: &mut Reader<'a>) -> xdr::Result<Open<'a>> {
     })
 }
 
-/// `callback_sec_parms4`, any number.
+/// Decodes a list of `callback_sec_parms4` of any length.
 fn security<'a>(r: &mut Reader<'a>) -> xdr::Result<Security<'a>> {
     let count = r.u32()?;
     if count > MAX_LIST {
@@ -863,13 +868,14 @@ fn copy(r: &mut Reader<'_>) -> xdr::Result<Copy> {
     })
 }
 
-/// Whether an operation carries data that make a request long.
+/// Returns true for operations with data that make a request long.
 pub fn is_long(operation: u32) -> bool {
     matches!(operation, WRITE | SETXATTR)
 }
 
-/// What the head of a long COMPOUND shows of it: the session that it belongs to, and the handle of the file that is to be
-/// written. `None` if it is none that may be long: WRITE or SETXATTR on a file after SEQUENCE.
+/// Returns the session of a long COMPOUND, and the handle of the file that it is to write, read
+/// from its head. Returns `None` unless it is one that may be long: WRITE or SETXATTR on a file,
+/// after SEQUENCE.
 pub fn long(args: &[u8]) -> Option<(SessionId, &[u8])> {
     let mut r = Reader::new(args);
     let head = Head::decode(&mut r).ok()?;

@@ -99,7 +99,7 @@ fn the_head_of_a_long_write_shows_session_and_file() {
     let before = out.len();
     out.put_u32(WRITE);
     assert_eq!(long(&out), Some(([3; 16], &[4u8; 32][..])));
-    // What is no operation with data is not long.
+    // Without an operation with data the request is not long.
     out.truncate(before);
     out.put_u32(9);
     Bitmap::default().put(&mut out);

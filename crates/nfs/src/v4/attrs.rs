@@ -1,7 +1,9 @@
-//! Attributes (RFC 8881 §5, RFC 7862 §12.2, RFC 8275, RFC 8276 §8.3): which there are, how they are sent, how they are set.
+//! Attributes (RFC 8881 §5, RFC 7862 §12.2, RFC 8275, RFC 8276 §8.3): the supported ones, their
+//! encoding, and their setting.
 //!
-//! Owners are numbers in decimal, as clients send and expect them under AUTH_SYS (RFC 7530 §5.9), or names ([`crate::idmap`]). Every object has the same
-//! attributes, those of the pseudo file system too: clients take what a root supports for what all below it does.
+//! Owners are numbers in decimal, as clients send and expect them under AUTH_SYS (RFC 7530 §5.9),
+//! or names ([`crate::idmap`]). Every object has the same attributes, in the pseudo file system
+//! too: clients assume that everything below a root supports the attributes of the root.
 
 use super::args::Attrs;
 use super::pseudo;
@@ -28,7 +30,7 @@ const NAMED_ATTR: u32 = 7;
 const FSID: u32 = 8;
 const UNIQUE_HANDLES: u32 = 9;
 const LEASE_TIME: u32 = 10;
-/// Whether an entry's attributes could be read.
+/// Error of an entry whose attributes could not be read.
 pub const RDATTR_ERROR: u32 = 11;
 /// The access control list.
 pub const ACL: u32 = 12;
@@ -44,7 +46,7 @@ const FILEID: u32 = 20;
 const FILES_AVAIL: u32 = 21;
 const FILES_FREE: u32 = 22;
 const FILES_TOTAL: u32 = 23;
-/// Where a file system is.
+/// Locations of a file system.
 pub const FS_LOCATIONS: u32 = 24;
 const HIDDEN: u32 = 25;
 const HOMOGENEOUS: u32 = 26;
@@ -75,7 +77,7 @@ const TIME_METADATA: u32 = 52;
 const TIME_MODIFY: u32 = 53;
 const TIME_MODIFY_SET: u32 = 54;
 const MOUNTED_ON_FILEID: u32 = 55;
-/// The access control list as it is since minor version 1, with flags of its own.
+/// The access control list in its form since minor version 1, with flags of its own.
 const DACL: u32 = 58;
 const MODE_SET_MASKED: u32 = 74;
 const SUPPATTR_EXCLCREAT: u32 = 75;
@@ -84,13 +86,13 @@ const CLONE_BLKSIZE: u32 = 77;
 const CHANGE_ATTR_TYPE: u32 = 79;
 const MODE_UMASK: u32 = 81;
 const XATTR_SUPPORT: u32 = 82;
-/// When the holder of a delegation has last read, and written, the file (RFC 9754 §5).
+/// Time at which the holder of a delegation last read the file, or wrote it (RFC 9754 §5).
 pub const TIME_DELEG_ACCESS: u32 = 84;
 /// See [`TIME_DELEG_ACCESS`].
 pub const TIME_DELEG_MODIFY: u32 = 85;
 const OPEN_ARGUMENTS: u32 = 86;
 
-/// Those of minor version 1.
+/// Attributes of minor version 1.
 const OF_1: Bitmap = Bitmap::of(&[
     SUPPORTED_ATTRS,
     TYPE,
@@ -151,7 +153,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     SUPPATTR_EXCLCREAT,
     FS_CHARSET_CAP,
 ]);
-/// Those that minor version 2 adds, with those of version 1.
+/// Attributes of minor version 2, including those of version 1.
 const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
     CLONE_BLKSIZE,
     CHANGE_ATTR_TYPE,
@@ -161,9 +163,10 @@ const OF_2: Bitmap = OF_1.or(&Bitmap::of(&[
     TIME_DELEG_MODIFY,
     OPEN_ARGUMENTS,
 ]));
-/// What Linux asks of every object first, one after the other.
+/// First consecutive attributes that Linux asks of every object.
 const FIRST: Bitmap = Bitmap::of(&[TYPE, CHANGE, SIZE, FSID]);
-/// The same from MODE on (`nfs4_fattr_bitmap`), which ends with [`MOUNTED_ON_FILEID`].
+/// Consecutive attributes from MODE on that Linux asks of every object (`nfs4_fattr_bitmap`). The
+/// last is [`MOUNTED_ON_FILEID`].
 const SECOND: Bitmap = Bitmap::of(&[
     MODE,
     NUMLINKS,
@@ -176,14 +179,16 @@ const SECOND: Bitmap = Bitmap::of(&[
     TIME_MODIFY,
     MOUNTED_ON_FILEID,
 ]);
-/// All that Linux asks of every object, which is in two words.
+/// All attributes that Linux asks of every object, in two words.
 const WHOLE: Bitmap = FIRST.or(&SECOND).or(&Bitmap::of(&[FILEID]));
 const WHOLE_WORDS: u64 = match WHOLE.two_words() {
     Some([first, second]) => (first as u64) << 32 | second as u64,
     None => unreachable!(),
 };
-/// What OPEN takes (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`, the wishes that are respected (ANY_DELEG, NO_DELEG,
-/// CANCEL, DELEG_TIMESTAMPS, OPEN_XOR_DELEGATION), claims (but those of before a restart of the client), ways of creating.
+/// Options that OPEN supports (`open_arguments4`, RFC 9754 §3): `share_access` and `share_deny`,
+/// the wishes that are respected (ANY_DELEG, NO_DELEG, CANCEL, DELEG_TIMESTAMPS,
+/// OPEN_XOR_DELEGATION), claims (except those from before a restart of the client), ways of
+/// creating.
 const OPEN_TAKES: [Bitmap; 5] = [
     Bitmap::of(&[1, 2, 3]),
     Bitmap::of(&[0, 1, 2, 3]),
@@ -191,7 +196,7 @@ const OPEN_TAKES: [Bitmap; 5] = [
     Bitmap::of(&[0, 1, 2, 4, 5]),
     Bitmap::of(&[0, 1, 2, 3]),
 ];
-/// Those that can only be set.
+/// Attributes that can only be set.
 const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_ACCESS_SET,
     TIME_MODIFY_SET,
@@ -200,9 +205,9 @@ const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_DELEG_ACCESS,
     TIME_DELEG_MODIFY,
 ]);
-/// Those that only the holder of a delegation sets.
+/// Attributes that only the holder of a delegation sets.
 const OF_HOLDER: Bitmap = Bitmap::of(&[TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
-/// Those that can be set.
+/// Attributes that can be set.
 const SETTABLE: Bitmap = Bitmap::of(&[
     SIZE,
     ACL,
@@ -221,7 +226,7 @@ const SETTABLE: Bitmap = Bitmap::of(&[
     TIME_DELEG_ACCESS,
     TIME_DELEG_MODIFY,
 ]);
-/// Those for which the volume has to be asked.
+/// Attributes of the volume's space and inodes.
 const OF_VOLUME: Bitmap = Bitmap::of(&[
     FILES_AVAIL,
     FILES_FREE,
@@ -235,13 +240,13 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
 ]);
 /// The access control list, in both forms.
 const LISTS: Bitmap = Bitmap::of(&[ACL, DACL]);
-/// Attributes that are bits of DOS's (MS-FSCC §2.6).
+/// Attributes that are bits of DOS attributes (MS-FSCC §2.6).
 const DOS: [(u32, u16); 3] = [(ARCHIVE, 0x20), (HIDDEN, 0x2), (SYSTEM, 0x4)];
 
-/// Those that change with the content.
+/// Attributes that change with the content.
 const OF_CONTENT: Bitmap = Bitmap::of(&[CHANGE, SIZE, TIME_ACCESS, TIME_METADATA, TIME_MODIFY]);
 
-/// All attributes of a minor version.
+/// Returns all attributes of a minor version.
 pub fn supported(minor: u32) -> Bitmap {
     match minor {
         0 | 1 => OF_1,
@@ -249,55 +254,55 @@ pub fn supported(minor: u32) -> Bitmap {
     }
 }
 
-/// Whether the volume's space and inodes are asked for.
+/// Returns true if the volume's space or inodes are asked for.
 pub fn wants_volume(mask: &Bitmap) -> bool {
     mask.any(&OF_VOLUME)
 }
 
-/// Whether something is asked for that the holder of a write delegation may know better.
+/// Returns true if an attribute is asked for that the holder of a write delegation may know better.
 pub fn of_content(mask: &Bitmap) -> bool {
     mask.any(&OF_CONTENT)
 }
 
-/// Whether a file's handle, its access control list or its volume has to be asked.
+/// Returns true if a file's handle, its access control list or its volume must be read.
 pub fn wants_more(mask: &Bitmap) -> bool {
     mask.has(FILEHANDLE) || wants_list(mask) || wants_volume(mask)
 }
 
-/// Whether the access control list is asked for.
+/// Returns true if the access control list is asked for.
 pub fn wants_list(mask: &Bitmap) -> bool {
     mask.any(&LISTS)
 }
 
-/// Whether some of `mask` can only be set.
+/// Returns true if `mask` has attributes that can only be set.
 pub fn write_only(mask: &Bitmap) -> bool {
     mask.any(&WRITE_ONLY)
 }
 
 /// An object whose attributes are sent.
 pub struct Object<'a> {
-    /// The minor version, which decides what attributes there are.
+    /// The minor version, which decides which attributes are supported.
     pub minor: u32,
-    /// What the volume says of it.
+    /// The object's attributes in the volume.
     pub attr: &'a Attr,
     /// The file handle, for the attribute `filehandle`.
     pub handle: &'a [u8],
-    /// The number of the directory that it covers, if it is the root of an export.
+    /// File number of the directory that it covers, if it is the root of an export.
     pub covers: Option<u64>,
     /// Space and inodes of its volume, if they are asked for.
     pub space: Option<StatFs>,
     /// Its access control list, if that is asked for.
     pub acl: Option<Acl>,
-    /// What users and groups are called, if not by their numbers.
+    /// Resolves the names of users and groups; `None` to send numbers.
     pub names: Option<&'a Names<'a>>,
 }
 
 impl Object<'_> {
-    /// Appends a `fattr4` with those of `mask` that there are.
+    /// Appends a `fattr4` with the supported attributes among `mask`.
     pub fn put(&self, mask: &Bitmap, out: &mut Vec<u8>) {
         let mut mask = mask.and(&supported(self.minor));
         if self.acl.is_none() {
-            // A listing has none.
+            // The entries of a listing have no lists.
             mask = mask.minus(&LISTS);
         }
         if mask == WHOLE && self.names.is_none() {
@@ -313,7 +318,7 @@ impl Object<'_> {
         }
     }
 
-    /// Appends the values alone. `mask` has nothing that is not there.
+    /// Appends the values alone. `mask` has supported attributes only.
     pub fn put_values(&self, mask: &Bitmap, out: &mut Vec<u8>) {
         let a = self.attr;
         let space = self.space.unwrap_or(StatFs {
@@ -339,7 +344,7 @@ impl Object<'_> {
                 FH_EXPIRE_TYPE | RDATTR_ERROR => out.put_u32(0),
                 ACL => put_acl(out, self.acl.as_ref(), self.names),
                 DACL => {
-                    // No flags: nothing that a directory passes on later reaches what is there.
+                    // No flags: a directory's later changes are not inherited by existing objects.
                     out.put_u32(0);
                     put_acl(out, self.acl.as_ref(), self.names);
                 }
@@ -377,7 +382,7 @@ impl Object<'_> {
                     out.put_u32(a.rdev.0);
                     out.put_u32(a.rdev.1);
                 }
-                // The owner's quotas have been taken into account.
+                // The owner's quotas are already taken into account.
                 SPACE_AVAIL | QUOTA_AVAIL_HARD | QUOTA_AVAIL_SOFT => out.put_u64(space.available),
                 QUOTA_USED => out.put_u64(space.total - space.free.min(space.total)),
                 SPACE_FREE => out.put_u64(space.free),
@@ -397,13 +402,13 @@ impl Object<'_> {
                     let all = SETTABLE.and(&supported(self.minor));
                     all.minus(&OF_HOLDER).put(out);
                 }
-                // FSCHARSET_CAP4_CONTAINS_NON_UTF8 (RFC 8881 §14.4): names are bytes.
+                // FSCHARSET_CAP4_CONTAINS_NON_UTF8 (RFC 8881 §14.4): names may be any bytes.
                 FS_CHARSET_CAP => out.put_u32(1),
                 CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
                 OPEN_ARGUMENTS => OPEN_TAKES.iter().for_each(|map| map.put(out)),
                 // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
                 CHANGE_ATTR_TYPE => out.put_u32(0),
-                // Those that can only be set are refused before.
+                // Attributes that can only be set were refused earlier.
                 _ => {}
             }
         }
@@ -412,7 +417,8 @@ impl Object<'_> {
         }
     }
 
-    /// [`WHOLE`], with the bitmap and the length, at once: of what clients ask it is nearly all.
+    /// Appends [`WHOLE`], with the bitmap and the length, in one piece. Nearly all requests of
+    /// clients are for it.
     fn put_whole(&self, out: &mut Vec<u8>) {
         const HEAD: usize = 16;
         const VALUES: usize = 36 + 8 + 8 + 2 * 16 + 60;
@@ -435,7 +441,7 @@ impl Object<'_> {
         out.extend_from_slice(b.get(..at).unwrap_or_default());
     }
 
-    /// [`FIRST`], at once.
+    /// Encodes [`FIRST`] in one piece.
     fn first(&self) -> [u8; 36] {
         let a = self.attr;
         let mut b = [0; 36];
@@ -450,7 +456,7 @@ impl Object<'_> {
         u64::from(self.attr.mode & 0o7777) << 32 | u64::from(self.attr.nlink)
     }
 
-    /// [`SECOND`], at once but for the owners.
+    /// Appends [`SECOND`]; everything but the owners is encoded in one piece.
     fn put_second(&self, out: &mut Vec<u8>) {
         out.put_u64(self.mode_and_links());
         put_number(out, self.attr.uid);
@@ -458,7 +464,7 @@ impl Object<'_> {
         out.extend_from_slice(&self.last());
     }
 
-    /// What follows the owners.
+    /// Encodes the attributes behind the owners.
     fn last(&self) -> [u8; 60] {
         let a = self.attr;
         let mut b = [0; 60];
@@ -473,7 +479,7 @@ impl Object<'_> {
     }
 }
 
-/// A user or group by its name, or by its number.
+/// Appends a user or group by its name, or by its number.
 fn put_who(out: &mut Vec<u8>, names: Option<&Names<'_>>, group: bool, number: u32) {
     match names.and_then(|names| names.name(group, number)) {
         Some(name) => out.put_opaque(&name),
@@ -481,13 +487,14 @@ fn put_who(out: &mut Vec<u8>, names: Option<&Names<'_>>, group: bool, number: u3
     }
 }
 
-/// The number of a user or group, in decimal.
+/// Appends the number of a user or group, in decimal.
 fn put_number(out: &mut Vec<u8>, number: u32) {
     let (text, len) = decimal(number);
     out.extend_from_slice(text.get(..len).unwrap_or_default());
 }
 
-/// A number in decimal as a string: length, digits, padding; and how many bytes that are.
+/// Encodes a number in decimal as a string: length, digits, padding. Returns it with its length in
+/// bytes.
 fn decimal(mut number: u32) -> ([u8; 16], usize) {
     let mut digits = [0u8; 10];
     let mut at = digits.len();
@@ -530,7 +537,7 @@ fn put_acl(out: &mut Vec<u8>, acl: Option<&Acl>, names: Option<&Names<'_>>) {
     }
 }
 
-/// Decodes an access control list. Entries that audit are not taken.
+/// Decodes an access control list. Entries that audit are refused.
 fn acl(r: &mut Reader<'_>, names: &Names<'_>) -> Result<Acl, Status> {
     let xdr = |_| Status::BadXdr;
     let count = r.u32().map_err(xdr)?;
@@ -571,7 +578,7 @@ fn acl(r: &mut Reader<'_>, names: &Names<'_>) -> Result<Acl, Status> {
     Ok(Acl(entries))
 }
 
-/// The `nfs_ftype4` of a kind.
+/// Returns the `nfs_ftype4` of a kind.
 fn kind(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => 1,
@@ -584,7 +591,7 @@ fn kind(kind: FileKind) -> u32 {
     }
 }
 
-/// The attributes of an entry that cannot be read: the error, if it is asked for.
+/// Appends the attributes of an entry that cannot be read: the error, if it is asked for.
 pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
     let error = Bitmap::of(&[RDATTR_ERROR]);
     let sent = mask.and(&error);
@@ -598,26 +605,26 @@ pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
     }
 }
 
-/// The attributes of a file system that another server has (§11.4.1).
+/// Attributes of a file system on another server (§11.4.1).
 pub struct Absent<'a> {
-    /// The number of the directory that it would cover.
+    /// File number of the directory that the file system would cover.
     pub number: u64,
-    /// On which servers the path is, and at which of their paths.
+    /// The servers that have it, and its paths there.
     pub referral: &'a Referral,
-    /// Why there is no more of it than that, if it was not asked for.
+    /// Value of RDATTR_ERROR: OK, or MOVED if the client does not ask for the locations.
     pub error: Status,
 }
 
-/// What may be asked of a file system that is elsewhere (RFC 8881 §11.3).
+/// Attributes that a file system on another server has (RFC 8881 §11.3).
 const OF_ABSENT: Bitmap = Bitmap::of(&[FSID, RDATTR_ERROR, FS_LOCATIONS, MOUNTED_ON_FILEID]);
 
 impl Absent<'_> {
-    /// Whether it has all of these.
+    /// Returns true if it has all of these attributes.
     pub fn has(mask: &Bitmap) -> bool {
         mask.within(&OF_ABSENT)
     }
 
-    /// Appends a `fattr4` with those of `mask` that there are.
+    /// Appends a `fattr4` with those attributes of `mask` that it has.
     pub fn put(&self, mask: &Bitmap, out: &mut Vec<u8>) {
         let mask = mask.and(&OF_ABSENT);
         let mut values = Vec::new();
@@ -626,11 +633,11 @@ impl Absent<'_> {
         out.put_opaque(&values);
     }
 
-    /// Appends the values alone. `mask` has nothing that is not there.
+    /// Appends the values alone. `mask` has only attributes that it has.
     pub fn put_values(&self, mask: &Bitmap, out: &mut Vec<u8>) {
         for number in mask.iter() {
             match number {
-                // No other file system has it.
+                // An identifier that no other file system has.
                 FSID => {
                     out.put_u64(pseudo::FSID);
                     out.put_u64(self.number);
@@ -644,28 +651,28 @@ impl Absent<'_> {
     }
 }
 
-/// What is to be set.
+/// Decoded attributes to set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct New {
-    /// All but what depends on the present attributes.
+    /// The attributes that do not depend on the present ones.
     pub set: SetAttr,
-    /// MODE_SET_MASKED: these bits of the mode.
+    /// MODE_SET_MASKED: value, and the bits of the mode to set.
     pub masked: Option<(u32, u32)>,
-    /// These bits of DOS's attributes, of which.
+    /// Value, and the bits of the DOS attributes to set.
     dos: (u16, u16),
-    /// The numbers of the attributes that are set.
+    /// Numbers of the attributes to set.
     pub mask: Bitmap,
-    /// When the holder of a delegation has last read and written the file.
+    /// Times at which the holder of a delegation last read and wrote the file.
     pub held: (Option<Time>, Option<Time>),
-    /// Where among the values the access control list begins.
+    /// Position of the access control list among the values.
     list: Option<usize>,
 }
 
 impl New {
-    /// Decodes what is to be set.
+    /// Decodes attributes to set.
     ///
     /// # Errors
-    /// INVAL for what cannot be set, ATTRNOTSUPP, BADXDR, BADOWNER.
+    /// INVAL for attributes that cannot be set, ATTRNOTSUPP, BADXDR, BADOWNER.
     pub fn decode(minor: u32, attrs: &Attrs<'_>, names: &Names<'_>) -> Result<New, Status> {
         let mask = attrs.mask;
         if !mask.within(&supported(minor)) {
@@ -741,10 +748,10 @@ impl New {
         }
     }
 
-    /// The access control list that is to be set.
+    /// Returns the access control list to set.
     ///
     /// # Errors
-    /// None for what was decoded before, unless a name is not known any more.
+    /// BADOWNER if a name is not known any more; other errors were found by [`New::decode`].
     pub fn list(&self, attrs: &Attrs<'_>, names: &Names<'_>) -> Result<Option<Acl>, Status> {
         let values = self.list.and_then(|at| attrs.values.get(at..));
         values
@@ -752,7 +759,7 @@ impl New {
             .transpose()
     }
 
-    /// The same of a file that is made.
+    /// Decodes the attributes of a new file.
     ///
     /// # Errors
     /// As [`New::decode`]; INVAL for the times of a delegation.
@@ -767,22 +774,22 @@ impl New {
         }
     }
 
-    /// Whether anything is set but a list and the times of a delegation.
+    /// Returns true if it sets anything but a list and the times of a delegation.
     pub fn sets_more(&self) -> bool {
         !self.mask.minus(&LISTS).minus(&OF_HOLDER).is_empty()
     }
 
-    /// Whether times are set that only the holder of a delegation sets.
+    /// Returns true if it sets times that only the holder of a delegation sets.
     pub fn is_of_holder(&self) -> bool {
         self.mask.any(&OF_HOLDER)
     }
 
-    /// Whether the mode and DOS's attributes that there are have to be known.
+    /// Returns true if the present mode or DOS attributes are needed.
     pub fn needs_old(&self) -> bool {
         self.masked.is_some() || self.dos.1 != 0
     }
 
-    /// What is set of an object with the mode `old` and these of DOS's attributes.
+    /// Combines the attributes to set with the present mode `old` and DOS attributes `dos`.
     pub fn over(&self, (old, dos): (u32, u16)) -> SetAttr {
         let masked = self.masked.map(|(value, bits)| old & !bits | value & bits);
         let (value, bits) = self.dos;
@@ -794,7 +801,7 @@ impl New {
     }
 }
 
-/// Decodes one of DOS's attributes, if it is in `mask`, into the values and the bits that are set.
+/// Decodes one of the DOS attributes, if it is in `mask`, into the values and the bits to set.
 fn dos_bit(
     r: &mut Reader<'_>,
     mask: &Bitmap,
@@ -832,7 +839,7 @@ fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
     }
 }
 
-/// The number of a user or group that a client names.
+/// Returns the number of a user or group that a client names.
 fn who(text: &[u8], group: bool, names: &Names<'_>) -> Result<u32, Status> {
     if text.is_empty() {
         return Err(Status::Inval);

@@ -26,7 +26,8 @@ fn attr() -> Attr {
     }
 }
 
-/// The bytes that each attribute takes, so that a value in the wrong place or of the wrong length is found.
+/// Counts the bytes of each attribute, so that a value in the wrong place or of the wrong length is
+/// found.
 #[test]
 fn every_attribute_that_is_announced_is_sent_in_its_length() {
     let attr = attr();
@@ -74,7 +75,8 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
     assert_eq!(types::time(&mut r), Ok(Time { secs: -1, nanos: 5 }));
 }
 
-/// What Linux asks of every object is put together at once.
+/// Attributes that Linux asks of every object are encoded in one piece. The result must equal that
+/// of encoding each by itself.
 #[test]
 fn what_is_sent_at_once_is_what_is_sent_one_by_one() {
     let at = |secs| Time { secs, nanos: 7 };
@@ -167,7 +169,7 @@ fn modes_are_set_whole_masked_or_under_a_umask() {
     assert_eq!(new(&[OWNER], &text).unwrap().set.uid, Some(4_294_967_294));
 }
 
-/// Each is a bit of what SMB shows and sets (MS-FSCC §2.6).
+/// Each is a bit that SMB shows and sets (MS-FSCC §2.6).
 #[test]
 fn attributes_of_dos_are_set_one_by_one() {
     let on = 1u32.to_be_bytes();

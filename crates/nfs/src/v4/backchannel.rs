@@ -1,5 +1,5 @@
-//! Back channels (RFC 8881 §2.10.3.1): their limits, slots and connections, and the calls that wait for them. What calls are made, and
-//! when, is in `callback`.
+//! Back channels (RFC 8881 §2.10.3.1): their limits, slots and connections, and their pending
+//! calls. `callback` decides on the calls and their time.
 
 use super::args::{Channel, Security};
 use super::callback::{Callback, Entry, Made};
@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Slots of a back channel at most.
+/// Maximum number of slots of a back channel.
 const MAX_SLOTS: u32 = 16;
-/// Connections of a back channel at most.
+/// Maximum number of connections of a back channel.
 const MAX_CONNECTIONS: usize = 16;
-/// Bytes below which a back channel carries no call.
+/// Minimum size of a request in bytes for a back channel to be used.
 const MIN_REQUEST: u32 = 1024;
 
 /// Bits of `sr_status_flags` (§18.46.3).
@@ -37,9 +37,9 @@ pub mod flag {
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct Slot {
-    /// Of the last call.
+    /// Sequence number of the last call.
     pub(super) sequence: u32,
-    /// A call is under way in it, or is to be made in it again.
+    /// True if a call is under way in the slot, or is to be repeated in it.
     pub(super) busy: bool,
 }
 
@@ -47,17 +47,17 @@ pub(super) struct Inner {
     pub(super) program: u32,
     /// Flavour and body of the credential, encoded.
     pub(super) credential: Box<[u8]>,
-    /// By number; the last one is used.
+    /// Numbers of its connections; the last one is used.
     pub(super) connections: Vec<u64>,
     pub(super) slots: Vec<Slot>,
     pub(super) queue: VecDeque<Entry>,
-    /// What is tried again at the next tick.
+    /// Calls to be retried at the next tick.
     pub(super) later: Vec<Entry>,
 }
 
 impl Inner {
-    /// The next call that there is a slot for: one that was lost goes in its own, under the same number, since that is how the
-    /// client knows it again.
+    /// Takes the next call that has a slot. A lost call is repeated in its own slot under the same
+    /// number, by which the client recognises it.
     pub(super) fn next(&mut self) -> Option<(usize, Entry)> {
         let first = self.queue.front()?;
         let own = first.slot.filter(|slot| *slot < self.slots.len());
@@ -68,14 +68,15 @@ impl Inner {
         Some((slot, self.queue.pop_front()?))
     }
 
-    /// A further call waits, in place of one that says less.
+    /// Queues a call, in place of one that it replaces.
     pub(super) fn add(&mut self, what: Callback) {
         let queue = &mut self.queue;
         queue.retain(|e| e.made != Made::Not || !what.replaces(&e.what));
         queue.push_back(Entry::new(what));
     }
 
-    /// A call was lost with its connection: it waits before all others, and its slot with it.
+    /// Puts a call that was lost with its connection back to the front of the queue, and keeps its
+    /// slot for it.
     pub(super) fn lose(&mut self, slot: usize, entry: Entry) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.sequence = slot.sequence.wrapping_sub(1);
@@ -94,15 +95,15 @@ impl Inner {
 
 /// The back channel of a session.
 pub struct BackChannel {
-    /// Its limits, as granted.
+    /// The granted limits.
     pub limits: Channel,
-    /// The client asked for one, and calls fit into its limits.
+    /// True if the client asked for a back channel, and calls fit into its limits.
     asked: bool,
     status: AtomicU32,
     pub(super) inner: Mutex<Inner>,
 }
 
-/// Flavour and body of a credential; `None` for one that callbacks are not sent with.
+/// Encodes flavour and body of a credential; `None` for one that is not implemented for callbacks.
 fn credential(security: &Security<'_>) -> Option<Box<[u8]>> {
     let mut out = Vec::new();
     match security {
@@ -119,7 +120,7 @@ fn credential(security: &Security<'_>) -> Option<Box<[u8]>> {
 }
 
 impl BackChannel {
-    /// A back channel without connections, of a client that asked for one or not.
+    /// Creates a back channel without connections.
     pub fn new(
         asked: bool,
         channel: Channel,
@@ -150,12 +151,12 @@ impl BackChannel {
         }
     }
 
-    /// Whether the client has one.
+    /// Returns true if the client has asked for it.
     pub fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// What SEQUENCE says of it.
+    /// Returns its status flags for SEQUENCE.
     pub fn status(&self) -> u32 {
         match self.asked {
             true => self.status.load(Ordering::Relaxed),
@@ -163,17 +164,17 @@ impl BackChannel {
         }
     }
 
-    /// Whether it has a connection.
+    /// Returns true if it has a connection.
     pub fn is_connected(&self) -> bool {
         self.asked && self.status() & flag::CB_PATH_DOWN_SESSION == 0
     }
 
-    /// Whether calls reach the client, as far as is known.
+    /// Returns true if calls reach the client, as far as is known.
     pub fn is_up(&self) -> bool {
         self.asked && self.status() == 0
     }
 
-    /// Sets or clears bits of the status; whether any has changed.
+    /// Sets or clears bits of the status. Returns true if any has changed.
     pub(super) fn mark(&self, bits: u32, on: bool) -> bool {
         let before = match on {
             true => self.status.fetch_or(bits, Ordering::Relaxed),
@@ -185,7 +186,8 @@ impl BackChannel {
         }
     }
 
-    /// BACKCHANNEL_CTL (§18.33): another program and credential; false if that cannot be used.
+    /// BACKCHANNEL_CTL (§18.33): changes program and credential. Returns false if the credential
+    /// cannot be used.
     pub fn change(&self, program: u32, security: &Security<'_>) -> bool {
         let Some(credential) = credential(security) else {
             return false;
@@ -206,7 +208,7 @@ impl BackChannel {
         self.mark(u32::MAX, false);
     }
 
-    /// A connection is lost, and with it the calls in these slots.
+    /// Removes a lost connection.
     pub(super) fn lost(&self, connection: u64) {
         let mut inner = self.inner.lock();
         inner.connections.retain(|c| *c != connection);
@@ -216,21 +218,21 @@ impl BackChannel {
     }
 }
 
-/// The client's sessions that have a back channel, the newest last.
+/// Returns the client's sessions that have a back channel, the newest last.
 pub(super) fn back_sessions(client: &Client) -> Vec<Arc<Session>> {
     let backs = client.backs.lock();
     let sessions = backs.iter().filter_map(Weak::upgrade);
     sessions.filter(|s| !s.is_dead()).collect()
 }
 
-/// The newest of the client's sessions over which calls reach it.
+/// Returns the newest of the client's sessions over which calls reach it.
 pub(super) fn working(client: &Client) -> Option<Arc<Session>> {
     let sessions = back_sessions(client).into_iter();
     sessions.rev().find(|s| s.back.is_up())
 }
 
-/// A back channel of the client may have come or gone: whether it can be called, and what SEQUENCE says of that on all of its
-/// sessions.
+/// Updates the client's state after a change of its back channels: if it can be called, and the
+/// status flags of all of its sessions.
 pub(super) fn note_path(client: &Client) {
     let mut backs = client.backs.lock();
     backs.retain(|s| s.upgrade().is_some_and(|s| !s.is_dead()));

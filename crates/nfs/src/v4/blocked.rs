@@ -1,15 +1,16 @@
-//! Locks that clients wait for (RFC 8881 §9.6, §20.11): a client that is denied a READW or WRITEW
-//! lock asks again from time to time; if it can be called, it is notified as soon as that is worth
-//! while.
+//! Locks that clients wait for (RFC 8881 §9.6, §20.11). A client whose READW or WRITEW lock is
+//! denied asks again from time to time. If it can be called, it is notified as soon as the lock is
+//! likely to be granted.
 //!
 //! The request is queued in the table of claims, with those of NLM, in the order of arrival. When
-//! its turn comes the table gives the lock to its owner, which is not the client's doing: the lock
-//! is kept for it for some seconds, and the client is notified (CB_NOTIFY_LOCK). If it asks in that
-//! time it has it; if not, the lock goes to the next one. A request that its client does not repeat
-//! for as long as a lease is forgotten: the client does not say when it gives up.
+//! its turn comes the table grants the lock to its owner, although the client has not asked again.
+//! The lock is kept for some seconds, and the client is notified (CB_NOTIFY_LOCK). If it asks in
+//! that time it gets the lock; otherwise the lock goes to the next request. A request that its
+//! client does not repeat for the length of a lease is forgotten, since the client does not report
+//! that it gives up.
 //!
-//! An owner that has locks in the file already is not queued: what it would be given could not be
-//! told apart from those.
+//! An owner that already has locks in the file is not queued: the new lock could not be
+//! distinguished from those.
 
 use super::client::Client;
 use super::state::Open;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use weir_vfs::FileId;
 use weir_vfs::claims::Lock;
 
-/// Requests at most; further clients ask again by themselves.
+/// Maximum number of requests; further clients ask again by themselves.
 pub(super) const MOST: usize = 4096;
 
 pub(super) struct Waiting {
@@ -28,9 +29,9 @@ pub(super) struct Waiting {
     pub(super) lock: Lock,
     pub(super) open: Arc<Open>,
     pub(super) client: Arc<Client>,
-    /// It has the lock, and was notified.
+    /// True if it has been granted the lock, and its client was notified.
     pub(super) granted: bool,
-    /// When it asked last, or was granted the lock.
+    /// Time of its last request, or of the grant.
     pub(super) since: Duration,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Takes out those that `select` chooses.
+    /// Removes and returns the requests that `select` chooses.
     pub(super) fn take(&self, select: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -53,7 +54,7 @@ impl Blocked {
         taken
     }
 
-    /// Whether this request waits.
+    /// Returns true if this request is queued.
     pub(super) fn has(&self, file: FileId, lock: &Lock) -> bool {
         let any = self.count.load(Ordering::Acquire) > 0;
         any && self
@@ -63,7 +64,7 @@ impl Blocked {
             .any(|w| w.file == file && w.lock == *lock)
     }
 
-    /// A request is about to be queued, or is asked again; false if there are too many.
+    /// Adds a request that is to be queued, or renews it. Returns false if there are too many.
     pub(super) fn enter(
         &self,
         file: FileId,

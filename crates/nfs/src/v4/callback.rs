@@ -1,5 +1,5 @@
-//! What clients are asked and notified of (RFC 8881 §20), and the calls that wait to be made. How
-//! they are made is in `callback_ops`.
+//! Calls to clients (RFC 8881 §20): their contents, and those that wait to be sent. `ops::callback`
+//! sends them.
 
 use super::attrs::{SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY};
 use super::offload::Offload;
@@ -22,14 +22,14 @@ pub(super) mod op {
     pub const OFFLOAD: u32 = 15;
 }
 
-/// What a client is asked or notified of.
+/// A call to a client.
 #[derive(Clone)]
 pub enum Callback {
-    /// CB_RECALL (§20.2): to return a delegation.
+    /// CB_RECALL (§20.2): asks to return a delegation.
     Recall(Arc<Delegation>),
-    /// CB_GETATTR (§20.1): change and size of a file that it may have written.
+    /// CB_GETATTR (§20.1): asks for change and size of a file that the client may have written.
     GetAttr(Arc<Delegation>),
-    /// CB_NOTIFY_LOCK (§20.11): a lock of this file that this owner of the client was denied is free.
+    /// CB_NOTIFY_LOCK (§20.11): a lock that this owner was denied is free.
     NotifyLock {
         /// The file.
         file: FileId,
@@ -38,21 +38,21 @@ pub enum Callback {
         /// The lock owner's bytes.
         owner: Arc<[u8]>,
     },
-    /// CB_RECALL_ANY (§20.6): to keep no more delegations than this.
+    /// CB_RECALL_ANY (§20.6): asks to keep no more delegations than this.
     RecallAny(u32),
-    /// CB_RECALL_SLOT (§20.8): to use no slot of this session beyond this one.
+    /// CB_RECALL_SLOT (§20.8): asks to use no slot of this session beyond this one.
     RecallSlot(u32),
     /// CB_OFFLOAD (RFC 7862 §16.1): a copy in the background has ended.
     Offload(Arc<Offload>),
 }
 
 impl Callback {
-    /// Whether another session of the client does as well.
+    /// Returns true if the call may be sent over any session of the client.
     pub(super) fn may_move(&self) -> bool {
         !matches!(self, Callback::RecallSlot(_))
     }
 
-    /// Whether it says all that `earlier` does, which waits.
+    /// Returns true if the call makes the queued call `earlier` superfluous.
     pub(super) fn replaces(&self, earlier: &Callback) -> bool {
         matches!(
             (self, earlier),
@@ -61,7 +61,7 @@ impl Callback {
         )
     }
 
-    /// Whether nothing is to be asked any more.
+    /// Returns true if the call is no longer needed.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Callback::Recall(delegation) | Callback::GetAttr(delegation) => delegation.is_over(),
@@ -128,29 +128,30 @@ impl Callback {
 
 pub(super) const CHANGE: u32 = 3;
 
-/// What is asked of a holder that keeps the file's times.
+/// Attributes asked of a holder that keeps the file's times.
 pub(super) const WITH_TIMES: Bitmap =
     Bitmap::of(&[CHANGE, SIZE, TIME_DELEG_ACCESS, TIME_DELEG_MODIFY]);
 
 /// State of a call over its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
-    /// Nothing, or the client has refused it.
+    /// Not executed: not sent yet, or refused by the client.
     Not,
-    /// It may have been executed, and is to be made again over the same session.
+    /// The reply was lost. The call may have been executed, and is to be repeated over the same
+    /// session.
     Lost,
-    /// Likewise, and another session has it as well.
+    /// As `Lost`; in addition the call was handed to another session.
     Elsewhere,
 }
 
-/// A call that waits for its turn, or is under way.
+/// A queued call, or one that is under way.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) what: Callback,
-    /// Times that the client has refused it.
+    /// Number of refusals by the client.
     pub(super) tries: u8,
     pub(super) made: Made,
-    /// The slot that was lost with it, and is kept for it.
+    /// The slot that is kept for the repetition of a lost call.
     pub(super) slot: Option<usize>,
 }
 
@@ -164,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// Gives the call to another session by way of `to`; whether its own keeps it.
+    /// Hands the call to another session by way of `to`. Returns true if its own session keeps it.
     pub(super) fn hand_over(&mut self, to: &mut Vec<Entry>) -> bool {
         if !self.what.may_move() || self.made == Made::Elsewhere {
             return true;
@@ -180,5 +181,5 @@ impl Entry {
     }
 }
 
-/// Bytes that a call takes while it waits: its place in a queue that has grown to twice what is in it.
+/// Number of bytes that a queued call takes: twice its size, since a queue grows by doubling.
 pub(super) const CALL_BYTES: usize = 2 * size_of::<Entry>();

@@ -1,4 +1,4 @@
-//! The calls to clients that are under way, by connection and transaction id.
+//! Calls to clients that are under way, by connection and transaction id.
 
 use super::callback::Entry;
 use super::session::Session;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Sends a message on a connection; false if there is no room for it now.
+/// Sends a message on a connection; returns false if there is no room for it now.
 pub(crate) type Sender = dyn Fn(u64, Box<[u8]>) -> bool + Send + Sync;
 
 /// A call that is under way.
@@ -21,11 +21,11 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) next: u32,
-    /// By connection and transaction id.
+    /// Calls by connection and transaction id.
     pub(super) under_way: HashMap<(u64, u32), Call>,
-    /// The sessions whose back channels have a connection.
+    /// Sessions whose back channels have a connection, by connection.
     pub(super) bound: HashMap<u64, Vec<Weak<Session>>>,
-    /// Sessions with calls to be tried again.
+    /// Sessions with calls to be retried.
     pub(super) again: Vec<Arc<Session>>,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Sends calls with `sender` from now on. Only the first counts.
+    /// Sends calls with `sender` from now on. Only the first call has an effect.
     pub(crate) fn send_with(&self, sender: Arc<Sender>) {
         let _ = self.sender.set(sender);
     }
 
-    /// Whether clients can be called at all.
+    /// Returns true if clients can be called at all.
     pub(super) fn can_send(&self) -> bool {
         self.sender.get().is_some()
     }

@@ -1,25 +1,31 @@
-//! Clients and their sessions: EXCHANGE_ID, CREATE_SESSION, the lease (RFC 8881 §2.4, §8.3, §18.35 to §18.37, §18.50).
+//! Clients and their sessions: EXCHANGE_ID, CREATE_SESSION, the lease (RFC 8881 §2.4, §8.3, §18.35
+//! to §18.37, §18.50).
 //!
-//! A client is known by its owner string. The record that EXCHANGE_ID makes is *unconfirmed* until CREATE_SESSION; only then
-//! does it take the place of what the same owner had before. A record ends when its owner comes back with another verifier
-//! (it has restarted), when the client says so, or when its lease has run out and something else is in need of what it has.
+//! A client is identified by its owner string. The record that EXCHANGE_ID makes is *unconfirmed*
+//! until CREATE_SESSION; only then does it replace the previous record of that owner. A record ends
+//! when its owner comes back with another verifier (it has restarted), when the client destroys it,
+//! or when its lease has expired and its claims or memory are needed by others.
 //!
-//! **Identities.** A client id is (start, number): one of an earlier start is recognised as stale. A session id is the client
-//! id and a random number. An identity is never used twice.
+//! **Identities.** A client id is (start, number), so an id from an earlier start is recognised as
+//! stale. A session id is the client id and a random number. An id is never reused.
 //!
-//! **The lease.** Each SEQUENCE renews it: one store, and only if the second has changed. A client whose lease has run out is
-//! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps its claims until one is in the way of a
-//! request, or until memory is short, and then loses all.
+//! **The lease.** Each SEQUENCE renews it: one store, and only if the second has changed. A client
+//! whose lease has expired is *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)). It
+//! keeps its claims until one conflicts with a request, or until memory is short; then it loses all
+//! of them.
 //!
-//! **Bounds.** Clients, sessions and kept replies take three quarters of the memory for claims at most. One address may have a
-//! part of that memory, and of the clients; the last part is for addresses that have little. So what a host makes up keeps
-//! nobody else out. When there are too many clients, those go first whose lease has run out and that have nothing. When that is
-//! not enough, the oldest client without state goes of the address that has the most, for one that has less than half of that.
+//! **Bounds.** Clients, sessions and kept replies take at most three quarters of the memory for
+//! claims. One address may have a part of that memory, and of the clients; the last part is
+//! reserved for addresses that have little. So one host, even with invented clients, cannot exclude
+//! another. If there are too many clients, those without state whose lease has expired are removed
+//! first. If that is not enough, the oldest client without state is removed at the address that has
+//! the most, in favour of an address that has less than half of that.
 //!
-//! **Callers** that may speak for a client: see [`Reach`].
+//! **Callers** that may act for a client: see [`Reach`].
 //!
-//! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
-//! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
+//! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take. Sessions are
+//! under a lock that SEQUENCE takes for reading, unless its connection remembers the session. The
+//! table of claims is never called under either lock.
 
 use super::args::{
     CREATE_SESSION, CreateSession, DESTROY_CLIENTID, DESTROY_SESSION, EXCHANGE_ID, ExchangeId,
@@ -47,21 +53,21 @@ use weir_base::{Budget, Reservation, Rng};
 use weir_vfs::claims::{self, LITTLE, Owner, RESERVE, ServiceId};
 use weir_vfs::grace::{Claimant, LEASE};
 
-/// Our clients' number among the services in the table of claims.
+/// Number of NFSv4's clients among the services in the table of claims.
 pub const SERVICE: ServiceId = ServiceId(1);
-/// Clients at most; another gets an error.
+/// Maximum number of clients; another one gets an error.
 const MAX_CLIENTS: usize = 16_384;
-/// Of them, clients at most that introduce themselves from one address.
+/// Maximum number of clients that introduce themselves from one address.
 const MAX_AT_ADDRESS: usize = MAX_CLIENTS / 4;
-/// The part of the memory that all clients may have: numerator and denominator.
+/// Part of the memory for claims that all clients may have together: numerator and denominator.
 const ALL: (usize, usize) = (3, 4);
-/// One address may have this part of the memory.
+/// Divisor of the memory for claims that gives the maximum of one address.
 const SHARE: usize = 4;
-/// Clients at most that have no session yet; of more the oldest are dropped.
+/// Maximum number of clients without a session; the oldest of more are dropped.
 const MAX_UNCONFIRMED: usize = 1024;
-/// Time for which a client is known whose lease has run out.
+/// Time for which a client is kept without a sign of life.
 const COURTESY: Duration = Duration::from_secs(24 * 60 * 60);
-/// What a client is charged besides its owner.
+/// Memory charged for a client besides its owner, in bytes.
 const CLIENT_BYTES: usize = 1024;
 
 /// The message for a caller that is not at the client's address.
@@ -73,12 +79,12 @@ mod flag {
     pub const UPDATE: u32 = 0x4000_0000;
     pub const CONFIRMED: u32 = 0x8000_0000;
     pub const NON_PNFS: u32 = 0x0001_0000;
-    /// What a client may say in minor version 1, and what version 2 adds.
+    /// Flags that a client may set in minor version 1; version 2 adds `FENCE_OPS`.
     pub const ASKED: u32 = 0x4007_0103;
     pub const FENCE_OPS: u32 = 0x0000_0004;
 }
 
-/// The caller of an operation that decides on a client.
+/// Caller of an operation on a client as a whole.
 pub struct Caller<'a> {
     /// The connection that the call came over.
     pub conn: &'a ConnInfo,
@@ -88,10 +94,10 @@ pub struct Caller<'a> {
     pub now: Duration,
 }
 
-/// How far CREATE_SESSION has come with a client (§18.36.4).
+/// Progress of CREATE_SESSION for a client (§18.36.4).
 #[derive(Default)]
 struct Creation {
-    /// The number of the last one; the next must be one more.
+    /// Number of the last one; the next must be one more.
     sequence: u32,
     /// Its result, for a retransmission.
     reply: Option<Box<[u8]>>,
@@ -101,55 +107,57 @@ struct Creation {
 pub struct Client {
     /// The client id, unique over restarts of the server.
     pub id: u64,
-    /// Its name for itself.
+    /// The name that it chose for itself.
     pub owner: Arc<[u8]>,
-    /// Which run of the client.
+    /// Identifies this run of the client.
     verifier: [u8; 8],
     principal: Principal,
-    /// What its machine alone may ask for, and may ask for in place of users (SP4_MACH_CRED), if it wanted that.
+    /// Operations under SP4_MACH_CRED, if it asked for that: those that only its machine may call,
+    /// and those that its machine may call in place of users.
     pub machine: Option<MachineOps>,
-    /// Where it introduced itself: its memory and its limits are counted there, over all its addresses.
+    /// Address from which it introduced itself. Its memory and its limits are counted there, for
+    /// all its addresses.
     pub address: IpAddr,
-    /// From where it is reached.
+    /// Addresses from which it is reached.
     pub(super) reach: Mutex<Reach>,
-    /// A caller elsewhere was refused, and that was logged.
+    /// True if the refusal of a caller at another address was logged.
     reported: AtomicBool,
-    /// What the table of claims knows it as.
+    /// Its identity in the table of claims.
     pub claims: claims::Client,
-    /// As which it holds its delegations there.
+    /// The owner of its delegations in the table of claims.
     pub own: Owner,
-    /// What SEQUENCE says of it: bits of `sr_status_flags`.
+    /// Status flags for SEQUENCE: bits of `sr_status_flags`.
     pub status: AtomicU32,
     /// Its sessions that have a back channel.
     pub backs: Mutex<Vec<Weak<Session>>>,
-    /// What it is to be asked or notified of when it has a back channel.
+    /// Calls to be sent once it has a back channel.
     pub due: Mutex<Vec<Callback>>,
-    /// Calls reach it over one of its sessions.
+    /// True if calls reach it over one of its sessions.
     callable: AtomicBool,
     confirmed: AtomicBool,
-    /// It lost what it had while its lease had run out.
+    /// True if it lost its claims after its lease had expired.
     expired: AtomicBool,
-    /// Whether its lease had run out when that was last checked.
+    /// True if its lease had expired at the last check.
     courteous: AtomicBool,
-    /// The last sign of life, in seconds on the monotonic clock.
+    /// Time of the last sign of life, in seconds on the monotonic clock.
     renewed: AtomicU64,
-    /// It claims nothing any more of what it had before the restart.
+    /// True once it reclaims nothing from before the restart any more.
     pub reclaimed: AtomicBool,
-    /// The name that it keeps over restarts.
+    /// Name under which it is recorded over restarts.
     pub recorded: Arc<[u8]>,
     /// Its record, once there is one.
     pub(super) record: Mutex<Option<Record>>,
     creation: Mutex<Creation>,
-    /// What it has open and locked.
+    /// Its opens, locks and delegations.
     pub states: RwLock<States>,
-    /// What is copied for it in the background.
+    /// Its copies in the background.
     pub offloads: Mutex<Vec<Arc<Offload>>>,
-    /// What all that is charged.
+    /// Memory charged for the client and its state.
     pub memory: Mutex<Reservation>,
 }
 
 impl Client {
-    /// A client without a name that it keeps over restarts, and without anything else.
+    /// Creates a client without a recorded name, and without state.
     fn new(id: u64, owner: Arc<[u8]>, address: IpAddr, memory: Reservation) -> Client {
         let claims = claims::Client {
             service: SERVICE,
@@ -190,7 +198,8 @@ impl Client {
         }
     }
 
-    /// WRONG_CRED for an operation that only its machine may ask for, by another principal or unprotected (§2.10.8.3).
+    /// Returns WRONG_CRED if only the client's machine may call `operation`, and the caller is
+    /// another principal or unprotected (§2.10.8.3).
     pub fn may_ask(&self, operation: u32, credential: &Credential) -> Result<(), Status> {
         match &self.machine {
             Some(ops) if ops.must.has(operation) && !self.is_machine(credential) => {
@@ -200,8 +209,8 @@ impl Client {
         }
     }
 
-    /// Returns true if a caller must not speak for the client: it is alive at another address. The first such caller is
-    /// logged.
+    /// Returns true if a caller must not act for the client, which is alive at another address. The
+    /// first such caller is logged.
     fn is_kept_from(&self, caller: &Caller<'_>) -> bool {
         let proven =
             self.principal.is_proven() && self.principal == Principal::of(caller.credential);
@@ -215,17 +224,17 @@ impl Client {
         kept
     }
 
-    /// Whether a credential is that of the client's machine.
+    /// Returns true if a credential is that of the client's machine.
     pub fn is_machine(&self, credential: &Credential) -> bool {
         is_protected(credential) && self.principal == Principal::of(credential)
     }
 
-    /// Whether calls reach it over one of its sessions, as far as is known.
+    /// Returns true if calls reach it over one of its sessions, as far as is known.
     pub fn is_callable(&self) -> bool {
         self.callable.load(Ordering::Relaxed)
     }
 
-    /// Takes note of whether calls reach it, and whether any back channel has a connection.
+    /// Records whether calls reach it, and whether any back channel has a connection.
     pub fn note_path(&self, callable: bool, connected: bool) {
         self.callable.store(callable, Ordering::Relaxed);
         match connected {
@@ -234,7 +243,7 @@ impl Client {
         };
     }
 
-    /// The lease begins anew.
+    /// Starts the lease anew.
     pub fn renew(&self, now: Duration) {
         let now = now.as_secs();
         if self.renewed.load(Ordering::Relaxed) != now {
@@ -247,31 +256,31 @@ impl Client {
         now.saturating_sub(renewed)
     }
 
-    /// Whether it was courteous, which it is no more.
+    /// Ends its courteous state; returns true if it was courteous.
     pub fn comes_back(&self) -> bool {
         self.courteous.load(Ordering::Relaxed) && self.courteous.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether its lease had run out when that was last checked, and it has not come back.
+    /// Returns true if its lease had expired at the last check, and it has not come back.
     pub fn is_courteous(&self) -> bool {
         self.courteous.load(Ordering::Acquire)
     }
 
-    /// It lost what it had.
+    /// Marks it as having lost its claims.
     pub fn expire(&self) {
         self.expired.store(true, Ordering::Release);
     }
 
-    /// Whether it lost what it had.
+    /// Returns true if it has lost its claims.
     pub fn is_expired(&self) -> bool {
         self.expired.load(Ordering::Acquire)
     }
 
-    /// What it has open and locked, to enter a claim with: what ends the client releases all that was entered under this lock, and
-    /// nothing is entered behind it.
+    /// Locks its state, to add a claim. Ending the client releases everything that was added under
+    /// this lock, and nothing can be added afterwards.
     ///
     /// # Errors
-    /// EXPIRED if it has lost what it had.
+    /// EXPIRED if it has lost its claims.
     pub fn claiming(&self) -> Result<RwLockWriteGuard<'_, States>, Status> {
         let states = self.states.write();
         match self.is_expired() {
@@ -280,7 +289,7 @@ impl Client {
         }
     }
 
-    /// The claimant of what the client had before the restart.
+    /// Returns the claimant of its claims from before the restart.
     pub fn claimant(&self) -> Claimant {
         Claimant {
             service: SERVICE,
@@ -289,7 +298,7 @@ impl Client {
     }
 }
 
-/// What EXCHANGE_ID returns.
+/// Result of EXCHANGE_ID.
 pub struct Introduced {
     /// The client id, new or known before.
     pub client: u64,
@@ -297,20 +306,21 @@ pub struct Introduced {
     pub sequence: u32,
     /// `eir_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
-    /// Which operations SP4_MACH_CRED holds for, if it was granted.
+    /// Operations under SP4_MACH_CRED, if that was granted.
     pub machine: Option<MachineOps>,
-    /// The client that had the owner's name, and nothing in use under it.
+    /// Previous client of the owner, under another principal, or one removed to make room. The
+    /// caller ends it.
     pub replaced: Option<Arc<Client>>,
 }
 
 #[derive(Default)]
 struct Table {
     clients: HashMap<u64, Arc<Client>>,
-    /// By owner: confirmed ones.
+    /// Confirmed clients, by owner.
     confirmed: HashMap<Arc<[u8]>, u64>,
-    /// By owner: those that are not.
+    /// Unconfirmed clients, by owner.
     unconfirmed: HashMap<Arc<[u8]>, u64>,
-    /// How many there are at each address.
+    /// Number of clients at each address.
     at: HashMap<IpAddr, usize>,
     next: u32,
 }
@@ -341,7 +351,7 @@ impl Table {
         self.clients.insert(client.id, Arc::new(client));
     }
 
-    /// Whether there is no room for another client at an address.
+    /// Returns true if there is no room for another client at an address.
     fn is_full(&self, address: IpAddr) -> bool {
         self.clients.len() >= MAX_CLIENTS || self.is_full_at(address)
     }
@@ -352,7 +362,8 @@ impl Table {
             .is_some_and(|count| *count >= MAX_AT_ADDRESS)
     }
 
-    /// The unconfirmed client that has to go for one at an address: the oldest of that address, if there is one.
+    /// Returns the unconfirmed client to remove for a new one at an address: the oldest of that
+    /// address, or the oldest of all if there is none.
     fn oldest_unconfirmed(&self, address: IpAddr) -> Option<u64> {
         let there = |id: &&u64| self.clients.get(id).is_some_and(|c| c.address == address);
         let ids = self.unconfirmed.values();
@@ -360,8 +371,8 @@ impl Table {
         oldest.or_else(|| ids.min()).copied()
     }
 
-    /// Makes room for a client at an address by removing the one that has been silent for the longest time, of those whose
-    /// lease has run out and that have nothing.
+    /// Makes room for a client at an address. Removes the client without state that has been silent
+    /// longest, among those whose lease has expired.
     fn make_room(&mut self, address: IpAddr, now: Duration) -> Option<Arc<Client>> {
         let here = self.is_full_at(address);
         let clients = self.clients.values();
@@ -379,8 +390,8 @@ impl Table {
         self.remove(id)
     }
 
-    /// Returns the oldest client without state of the address that has the most, if that is more than twice as much as
-    /// `address` has.
+    /// Returns the oldest client without state at the address that has the most, if that is more
+    /// than twice as much as `address` has.
     fn oldest_of_greediest(
         &self,
         address: IpAddr,
@@ -396,64 +407,64 @@ impl Table {
     }
 }
 
-/// Makes of an owner what is recorded of it.
+/// Returns the recorded name of an owner.
 type Recorded = dyn Fn(&[u8]) -> Box<[u8]> + Send + Sync;
 
-/// A session that was made, or made before by the same request.
+/// A session that was created, or by an earlier copy of the request.
 pub struct Created {
-    /// The encoded result, which a retransmission gets again.
+    /// The encoded result, which is repeated for a retransmission.
     pub reply: Box<[u8]>,
-    /// The client whose place this one takes.
+    /// The client that this one replaces.
     pub replaced: Option<Arc<Client>>,
     /// The session, if it is new.
     pub session: Option<Arc<Session>>,
 }
 
-/// How many clients and sessions there are.
+/// Numbers of clients, sessions and their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Clients whose leases run.
+    /// Clients whose leases have not expired.
     pub clients: usize,
-    /// Clients that keep what they have although their leases have run out.
+    /// Clients that keep their state although their leases have expired.
     pub courteous: usize,
     /// Sessions of all clients.
     pub sessions: usize,
     /// Slots of all sessions.
     pub slots: u64,
-    /// What all clients have open, locked and delegated.
+    /// State of all clients: opens, locks and delegations.
     pub states: StateCounts,
 }
 
 /// All clients and sessions.
 pub struct Registry {
-    /// Which start of the server.
+    /// Identifies this start of the server.
     pub start: u32,
-    /// Bytes that all clients may have.
+    /// Memory that all clients may have.
     budget: Arc<Budget>,
-    /// Bytes of it that those at an address may have.
+    /// Memory that the clients at one address may have, in bytes.
     share: usize,
-    /// Bytes that are left to addresses that have little.
+    /// Memory reserved for addresses that have little, in bytes.
     reserve: usize,
     rng: Arc<dyn Rng>,
-    /// Makes the name that an owner keeps over restarts.
+    /// Returns the name under which an owner is recorded over restarts.
     recorded: Box<Recorded>,
     table: Mutex<Table>,
-    /// What each address may have, of those that have something.
+    /// Budget of each address that has memory charged.
     shares: Mutex<HashMap<IpAddr, Weak<Budget>>>,
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
 }
 
-/// What time has done to clients.
+/// Clients whose state a tick has changed.
 #[derive(Default)]
 pub struct Passed {
-    /// Their lease has run out.
+    /// Clients whose lease has expired.
     pub courteous: Vec<Arc<Client>>,
-    /// They are forgotten, with all they had.
+    /// Clients that were removed, with all they had.
     pub gone: Vec<Arc<Client>>,
 }
 
 impl Registry {
-    /// A registry without clients.
+    /// Creates a registry without clients.
     pub fn new(
         budget: Arc<Budget>,
         rng: Arc<dyn Rng>,
@@ -464,7 +475,7 @@ impl Registry {
         Registry {
             share: total / SHARE,
             reserve: total / RESERVE,
-            // Never 0, so that no identity is that of a special stateid.
+            // Never 0, so that no id equals that of a special stateid.
             start: rng.next_u64() as u32 | 1,
             budget: Budget::part_of(&budget, total / parts * part),
             rng,
@@ -475,7 +486,7 @@ impl Registry {
         }
     }
 
-    /// What the clients at an address may have together.
+    /// Returns the memory budget that the clients at an address share.
     fn share(&self, address: IpAddr) -> Arc<Budget> {
         let mut shares = self.shares.lock();
         if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
@@ -489,8 +500,8 @@ impl Registry {
         share
     }
 
-    /// Takes out the client that gives way for one at an address, since there is no memory: see the module's head. The caller
-    /// ends it.
+    /// Removes the client that gives way to one at an address when memory is short: see the
+    /// module's head. The caller ends it.
     pub fn give_way(&self, address: IpAddr) -> Option<Arc<Client>> {
         let shares: HashMap<IpAddr, usize> = {
             let shares = self.shares.lock();
@@ -508,7 +519,7 @@ impl Registry {
         gone.inspect(|client| self.end_sessions(client))
     }
 
-    /// Clients, sessions and slots at this moment.
+    /// Returns the current numbers of clients, sessions and slots.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         let clients: Vec<Arc<Client>> = self.table.lock().clients.values().cloned().collect();
@@ -530,9 +541,10 @@ impl Registry {
         counts
     }
 
-    /// The session of a request, taken out of the connection's memory or found in the table. It is put there again with the reply:
-    /// so the requests of one session write no counter of references, which its other connections' cores would have to fetch.
-    /// With true if the client is seen at an address for the first time.
+    /// Takes the session of a request from the connection's state, or from the table. It is put
+    /// back with the reply, so that requests of one session change no reference count, which would
+    /// have to travel between cores. Returns true with it if the client is seen at an address for
+    /// the first time.
     pub fn take_session(&self, conn: &ConnInfo, id: &SessionId) -> Option<(Arc<Session>, bool)> {
         let mut remembered = conn.state.session.borrow_mut();
         match remembered.take_if(|session| session.id == *id && !session.is_dead()) {
@@ -545,7 +557,7 @@ impl Registry {
         }
     }
 
-    /// A session, by the connection's memory or the table.
+    /// Returns a session, from the connection's state or the table.
     pub fn session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
         if let Some(session) = conn.state.session.borrow().as_ref()
             && session.id == *id
@@ -558,17 +570,17 @@ impl Registry {
         Some(session)
     }
 
-    /// All sessions.
+    /// Returns all sessions.
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.read().values().cloned().collect()
     }
 
-    /// A client by its id.
+    /// Returns a client by its id.
     pub fn client(&self, id: u64) -> Option<Arc<Client>> {
         self.table.lock().clients.get(&id).cloned()
     }
 
-    /// All clients.
+    /// Returns all clients.
     pub fn clients(&self) -> Vec<Arc<Client>> {
         self.table.lock().clients.values().cloned().collect()
     }
@@ -593,7 +605,7 @@ impl Registry {
         }
         let machine = match args.protect {
             Protect::None => None,
-            // What can be changed on the way could be given other operations.
+            // Unprotected arguments could be changed on the way, to name other operations.
             Protect::Machine(_) if !is_protected(credential) => return Err(Status::Inval),
             Protect::Machine(asked) => Some(MachineOps {
                 must: asked.must.and(&MACHINE_MUST),
@@ -628,7 +640,7 @@ impl Registry {
         }
         if let Some(c) = known.filter(|c| same(c)) {
             c.may_ask(EXCHANGE_ID, credential)?;
-            // What was begun and not confirmed is given up (§18.35.4, case 2).
+            // An unconfirmed record of the owner is dropped (§18.35.4, case 2).
             if let Some(other) = table.unconfirmed.get(args.owner).copied() {
                 table.remove(other);
             }
@@ -651,7 +663,7 @@ impl Registry {
             .share(address)
             .try_reserve(CLIENT_BYTES + args.owner.len());
         let memory = memory.ok_or(Status::Delay)?;
-        // Nothing fails behind this: what is taken out here is ended by the caller.
+        // Nothing fails from here on, so the caller gets every removed client, and ends it.
         let replaced = match takes_over {
             Some(id) => table.remove(id),
             None if table.is_full(address) => {
@@ -682,7 +694,7 @@ impl Registry {
         })
     }
 
-    /// Whether a client has a session or state.
+    /// Returns true if a client has a session or state.
     fn in_use(&self, client: &Client) -> bool {
         let sessions = self.sessions.read();
         let mut sessions = sessions.values();
@@ -703,13 +715,13 @@ impl Registry {
         let (credential, now) = (caller.credential, caller.now);
         let client = self.client(args.client).ok_or(Status::StaleClientId)?;
         client.may_ask(CREATE_SESSION, credential)?;
-        // A result that was sent before names a session: it is for the same caller alone.
+        // An earlier result contains a session id, so only the same caller may get it.
         if client.principal != Principal::of(credential) || client.is_kept_from(caller) {
             return Err(Status::ClidInUse);
         }
         let known = self.table.lock().confirmed(&client.owner);
         if let Some(old) = known.filter(|old| old.id != client.id) {
-            // It may have come back since this one introduced itself.
+            // The other client may have come back since this one introduced itself.
             let others = || old.principal != client.principal;
             let in_use = || old.idle(now) < LEASE && self.in_use(&old);
             if old.is_kept_from(caller) || (others() && in_use()) {
@@ -774,8 +786,8 @@ impl Registry {
         })
     }
 
-    /// A session of before the restart for one request that was sent again, and for nothing else: it is in no table, and its client
-    /// has no claims.
+    /// Returns a stand-in for a session from before the restart, for one request that was sent
+    /// again. It is in no table, and its client has no claims.
     ///
     /// # Errors
     /// DELAY if there is no memory.
@@ -799,7 +811,8 @@ impl Registry {
         });
     }
 
-    /// DESTROY_SESSION (§18.37). `slot`: in which the request itself came over that session.
+    /// DESTROY_SESSION (§18.37). `slot` is that of the request itself, if it came over that
+    /// session.
     ///
     /// # Errors
     /// BADSESSION, WRONG_CRED, CONN_NOT_BOUND_TO_SESSION; DELAY while requests are under way.
@@ -842,7 +855,7 @@ impl Registry {
         self.end_sessions(client);
     }
 
-    /// Checks all leases at the time `now`; about once a second.
+    /// Checks all leases at the time `now`. Call it about once a second.
     pub fn tick(&self, now: Duration) -> Passed {
         let mut passed = Passed::default();
         let mut table = self.table.lock();

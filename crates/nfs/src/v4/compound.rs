@@ -1,5 +1,5 @@
-//! The runner of a COMPOUND (RFC 8881 §16.2): decodes its operations, and carries them out one
-//! after the other. See the parent module.
+//! Runner of a COMPOUND (RFC 8881 §16.2): decodes its operations, and carries them out in order.
+//! See the parent module.
 
 use super::args::{self, Args, OP_ILLEGAL};
 use super::cursor::{ACCESS, Fh, GETATTR, GETFH, OperationResult, Run};
@@ -14,14 +14,15 @@ use weir_base::{Lsn, VolumeId};
 use weir_vfs::stats::Done;
 use weir_vfs::{Stop, Suspend};
 
-/// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
+/// Maximum size in bytes of the result of an operation without data: OPEN with its stateid, change,
+/// bitmap and delegation.
 const SMALL_RESULT: usize = 256;
 
-/// How a run of a cursor ended.
+/// Result of a run of a cursor.
 pub(super) enum Ran {
-    /// All operations are through, or one has failed.
+    /// All operations were carried out, or one has failed.
     Ended,
-    /// A retransmission: this is the reply.
+    /// The request is a retransmission, and this is its reply.
     Replay(ReplyBuf, Option<Lsn>),
     Waits(Suspend),
 }
@@ -32,7 +33,7 @@ impl Run<'_> {
         while self.c.index < self.c.count {
             let mut r = Reader::new(self.args.get(self.c.at..).unwrap_or_default());
             let Ok(operation) = r.u32() else {
-                // What is no number of an operation either.
+                // The arguments end before the operation's number.
                 return self.fails(OP_ILLEGAL, Status::BadXdr);
             };
             if let Some(unread) = self.unread.filter(|_| args::is_long(operation)) {
@@ -61,7 +62,7 @@ impl Run<'_> {
         Ran::Ended
     }
 
-    /// Runs one operation, whose arguments are decoded.
+    /// Runs one decoded operation.
     fn step(&mut self, operation: u32, args: &Args<'_>) -> Result<(), Ran> {
         self.c.operation_at_hand = operation;
         if !matches!(operation, ACCESS | GETATTR | GETFH) {
@@ -90,7 +91,7 @@ impl Run<'_> {
             },
         };
         let outcome = match outcome {
-            // Nothing was changed: what is not answered in room cannot be answered.
+            // The operation changed nothing: for those that do, `in_order` checked the room before.
             Ok(Status::Ok) if self.too_long() => Err(Stop::Failed(self.too_big())),
             outcome => outcome,
         };
@@ -126,7 +127,7 @@ impl Run<'_> {
         }
     }
 
-    /// The operation is over: the next one has a context of its own.
+    /// Ends an operation: the next one has a context of its own.
     fn finish(&mut self, operation: u32) {
         self.c.made = None;
         self.c.copying = None;
@@ -139,7 +140,8 @@ impl Run<'_> {
         self.renew_context();
     }
 
-    /// Counts an operation on a volume; not the attributes that are asked for along with another.
+    /// Counts an operation on a volume. Attributes that are read along with another operation are
+    /// not counted.
     fn count(&mut self, volume: VolumeId, operation: u32) {
         if matches!(operation, ACCESS | GETATTR) && self.c.counted.is_some() {
             return;
@@ -156,7 +158,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the operation may stand where it does (§2.10.2.1.3, §18.46.3), and its result may have room.
+    /// Checks that the operation is allowed at this position (§2.10.2.1.3, §18.46.3), and that
+    /// there may be room for its result.
     #[inline]
     fn in_order(&self, operation: u32, args: &Args<'_>) -> Result<(), Status> {
         let first = self.c.index == 0;
@@ -188,7 +191,7 @@ impl Run<'_> {
         self.c.hold.as_ref().is_some_and(|h| self.c.len() > h.most)
     }
 
-    /// Carries an operation out. One that must not be carried out twice leaves its key in the log.
+    /// Carries an operation out. One that must not run twice leaves its key in the log.
     #[inline]
     fn operate_once(&mut self, operation: u32, args: &Args<'_>) -> OperationResult {
         self.may_follow(args)?;
@@ -285,7 +288,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether an operation changes something: its result must have room before.
+/// Returns true if an operation changes something, so that its result must have room beforehand.
 fn changes(operation: u32) -> bool {
     matches!(
         operation,

@@ -2,42 +2,42 @@
 
 use weir_vfs::volume::ReadOut;
 
-/// Bytes that a request copies at most, unless they are shared or of holes.
+/// Maximum number of bytes that a request copies, except for shared blocks and holes.
 pub(super) const MOST: u64 = 4 << 20;
 
-/// How far a COPY has come.
+/// Progress of a COPY.
 #[derive(Default)]
 pub(super) struct Copying {
-    /// The blocks cannot be shared.
+    /// True if the blocks cannot be shared.
     pub(super) piecewise: bool,
-    /// Bytes to be copied by this request.
+    /// Number of bytes to be copied by this request.
     pub(super) count: u64,
     pub(super) done: u64,
-    /// Bytes that this request has moved.
+    /// Number of bytes that this request has read and written.
     pub(super) moved: u64,
     pub(super) next: Next,
 }
 
-/// What comes next of a source.
+/// Next part of the source.
 #[derive(Default)]
 pub(super) enum Next {
     #[default]
     Unknown,
-    /// Data begins here.
+    /// Data begins at the position.
     Data,
-    /// A hole of so many bytes.
+    /// A hole of this many bytes.
     Hole(u64),
-    /// What was read, and is written from its given byte on.
+    /// Data that was read, and is to be written from this byte on.
     Read(Box<ReadOut>, usize),
 }
 
 impl Copying {
-    /// Whether it is more than one request copies, and has not begun.
+    /// Returns true if the copy is too long for one request, and has not begun.
     pub(super) fn is_long(&self) -> bool {
         self.count > MOST && self.done == 0 && matches!(self.next, Next::Unknown)
     }
 
-    /// One of `count` bytes, which are read and written.
+    /// Returns the progress of a copy of `count` bytes that are read and written.
     pub(super) fn in_pieces(count: u64) -> Copying {
         Copying {
             piecewise: true,
@@ -46,12 +46,12 @@ impl Copying {
         }
     }
 
-    /// Bytes to be copied.
+    /// Returns the number of bytes to be copied.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Bytes that were copied.
+    /// Returns the number of bytes copied so far.
     pub(super) fn done(&self) -> u64 {
         self.done
     }

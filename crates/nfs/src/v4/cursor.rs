@@ -1,5 +1,5 @@
-//! The cursor through a COMPOUND, and the context that its operations run in. They know this module
-//! and none above it; the runner is [`super::compound`].
+//! Cursor through a COMPOUND, and the context in which its operations run. The operations depend on
+//! this module and on none above it; the runner is [`super::compound`].
 
 use super::args::{self, Args, Head};
 use super::client::Client;
@@ -34,27 +34,28 @@ use weir_vfs::{
     HANDLE_BYTES, Identity, Looks, Namespace, OpContext, Protocol, Stop,
 };
 
-/// How contents are checked, and for which owner (see [`AccessModel`]).
+/// Access check for contents, with the owner on whose behalf it is made (see [`AccessModel`]).
 #[derive(Clone, Copy)]
 pub(super) enum Access<'o> {
-    /// By the mode: OPEN, on behalf of an open owner, and what no claim is concerned by. A caller that may execute a file may
-    /// read it, since that is how it is executed.
+    /// By the mode: OPEN, on behalf of an open owner, and operations that conflict with no claim. A
+    /// caller that may execute a file may read it, since that is how it is executed.
     Mode(Option<&'o Owner>),
-    /// By the mode as well: changes of names and attributes, special stateids. By the client, whose delegation
-    /// they do not break.
+    /// By the mode, on behalf of the client, whose own delegation does not conflict: changes of
+    /// names and attributes, special stateids.
     Client {
         owner: &'o Owner,
-        /// The client claims nothing again any more.
+        /// True once the client reclaims nothing any more.
         settled: bool,
     },
-    /// By what an open was granted.
+    /// By the access granted to an open.
     Open {
         owner: &'o Owner,
         read: bool,
         write: bool,
     },
-    /// By the mode, or as the file's owner: what was open before a restart. The mode may have been narrower than the
-    /// open from the start, since the maker of a file has it open whatever its mode says.
+    /// By the mode, or as the file's owner: a file that was open before a restart. The mode may
+    /// never have allowed the open's access, since the creator of a file has it open whatever its
+    /// mode.
     Reclaim(&'o Owner),
 }
 
@@ -105,7 +106,7 @@ impl AccessModel for Access<'_> {
     fn awaits_reclaims(&self) -> bool {
         match self {
             Access::Mode(None) => true,
-            // Before that it would wait for itself.
+            // Before that the client would wait for itself.
             Access::Client { settled, .. } => *settled,
             _ => false,
         }
@@ -133,38 +134,38 @@ impl From<Status> for Stop<Status> {
     }
 }
 
-/// What becomes of an operation. A status that is not OK has its results behind it already.
+/// Result of an operation. A status other than OK comes with its results already appended.
 pub(super) type OperationResult = Result<Status, Stop<Status>>;
 
-/// A request's slot, which is busy until this ends.
+/// A request's slot, which is busy until the request ends.
 pub(super) struct Hold {
     pub(super) session: Arc<Session>,
     pub(super) slot: u32,
-    /// The request as the log knows it.
+    /// Identifies the request in the log.
     pub(super) request: Request,
     pub(super) cache: bool,
-    /// Bytes of the results at most, from the status on.
+    /// Maximum size of the results in bytes, from the status on.
     pub(super) most: usize,
 }
 
-/// What an OPEN has found or made, as far as it has come.
+/// Progress of an OPEN: the file that it has found or created.
 #[derive(Clone, Copy)]
 pub(super) struct Made {
     pub(super) file: FileId,
-    /// The directory's change, if OPEN went by a name.
+    /// Change attribute of the directory before and after, if OPEN went by a name.
     pub(super) dir: Option<(u64, u64)>,
-    /// It was made by this OPEN.
+    /// True if this OPEN created the file.
     pub(super) made: bool,
-    /// It is to be cut.
+    /// True if the file is to be truncated.
     pub(super) cut: bool,
-    /// Which attributes are set.
+    /// Attributes that were set.
     pub(super) set: Bitmap,
     /// Stateid of the open, once the file is open.
     pub(super) opened: Option<StateId>,
 }
 
 impl Made {
-    /// A file that was there.
+    /// Returns the progress for an existing file.
     pub(super) fn found(file: FileId) -> Made {
         Made {
             file,
@@ -181,11 +182,11 @@ impl Made {
 pub(super) struct Cursor {
     pub(super) minor: u32,
     pub(super) count: u32,
-    /// The operation that is being carried out.
+    /// Number of the current operation, from 0.
     pub(super) index: u32,
-    /// Where it begins in the call's arguments.
+    /// Position of the current operation in the call's arguments.
     pub(super) at: usize,
-    /// The operation behind it.
+    /// Number of the operation that follows.
     pub(super) next: Option<u32>,
     pub(super) current: Fh,
     pub(super) saved: Fh,
@@ -195,29 +196,30 @@ pub(super) struct Cursor {
     pub(super) out: Vec<u8>,
     /// Data that follows `out` by reference.
     pub(super) payload: Option<Box<Payload>>,
-    /// Where the results begin, with the status, and where their number is.
+    /// Position of the results in `out`: of the status, and of the number of results.
     pub(super) results: usize,
     pub(super) number: usize,
     pub(super) hold: Option<Hold>,
-    /// The client for which something is done that is no request.
+    /// The client for which work without a request is done.
     pub(super) on_behalf: Option<Arc<Client>>,
     pub(super) made: Option<Made>,
     pub(super) copying: Option<Box<Copying>>,
-    /// What was carried out before the restart, if the request is a retransmission of one of then.
+    /// Operations carried out before the restart, if the request is a retransmission of an earlier
+    /// one.
     pub(super) repeated: Option<Box<Repeated>>,
     pub(super) cx: OpContext,
-    /// The operation has used its context.
+    /// True if the operation has used its context.
     pub(super) used: bool,
     pub(super) now: Arrival,
-    /// Attributes that an operation had of a file that is the current one now, for those that follow it at once.
+    /// Attributes of the current file that an operation has read, for those that follow at once.
     pub(super) seen: Option<(FileId, Attr)>,
     pub(super) lsn: Option<Lsn>,
     pub(super) cut: Option<Cut>,
-    /// Number of the operation that is being run.
+    /// Operation number of the current operation.
     pub(super) operation_at_hand: u32,
-    /// Some operation has changed something.
+    /// True if some operation has changed something.
     pub(super) changed: bool,
-    /// A metadata operation has been charged.
+    /// True if a metadata operation has been charged.
     pub(super) charged: bool,
     pub(super) counted: Option<Done>,
     pub(super) more: Vec<Done>,
@@ -265,12 +267,12 @@ impl Cursor {
         }
     }
 
-    /// The time of day at which the request arrived.
+    /// Returns the time of day at which the request arrived.
     pub(super) fn time(&self) -> Time {
         self.now.time
     }
 
-    /// When the request arrived, on the monotonic clock, if the caller knows.
+    /// Returns the time at which the request arrived on the monotonic clock, if it is known.
     pub(super) fn arrived(&self) -> Option<Duration> {
         self.now.monotonic.map(Duration::from_nanos)
     }
@@ -281,23 +283,24 @@ impl Cursor {
         }
     }
 
-    /// The COMPOUND's status, and how many results there are.
+    /// Sets the COMPOUND's status, and the number of results.
     pub(super) fn close(&mut self, status: Status, results: u32) {
         self.put_at(self.results, status as u32);
         self.put_at(self.number, results);
     }
 
-    /// The COMPOUND's status as it was closed, unless that is OK.
+    /// Returns the COMPOUND's status, unless it is OK.
     fn failed_with(&self) -> Option<u32> {
         let status = self.out.get(self.results..)?.first_chunk()?;
         Some(u32::from_be_bytes(*status)).filter(|status| *status != Status::Ok as u32)
     }
 
-    /// The reply, and the log record that it waits for. What is to be kept of it is. The connection remembers the session.
+    /// Takes the reply, and the log record that it waits for. Keeps the results in the slot if
+    /// asked to, and puts the session back into the connection's state.
     pub(super) fn take_reply(&mut self, s: &Nfs4, conn: &ConnInfo) -> (ReplyBuf, Option<Lsn>) {
         self.cx.settle(&s.vfs.throttle);
         if let Some(status) = self.failed_with() {
-            // An operation that does not exist, or none at all, counts as the COMPOUND.
+            // An unknown operation, or none at all, is counted as COMPOUND.
             let operation = operation::nfs4(self.operation_at_hand.max(COMPOUND));
             let operation = operation.or_else(|| operation::nfs4(COMPOUND));
             s.vfs.count_failure(conn.id, operation, status);
@@ -330,7 +333,7 @@ impl Cursor {
         (reply, self.lsn)
     }
 
-    /// The request is dropped while it waits: see `slot`.
+    /// Frees the slot of a request that is dropped while it is suspended: see `slot`.
     pub(super) fn abandon(&mut self, s: &Nfs4) {
         self.cx.settle(&s.vfs.throttle);
         let Some(hold) = self.hold.take() else {
@@ -349,7 +352,7 @@ impl Cursor {
         hold.session.slots.end(hold.slot, Some(kept));
     }
 
-    /// The operation that waited has failed.
+    /// Appends the failure of the current operation.
     pub(super) fn fail(&mut self, status: Status) {
         self.out.put_u32(self.operation_at_hand);
         self.out.put_u32(status as u32);
@@ -359,13 +362,13 @@ impl Cursor {
         self.close(status, self.index + 1);
     }
 
-    /// An operation that has changed something is durable with this record.
+    /// Marks that an operation has changed something, and makes the reply wait for this record.
     pub(super) fn wait_for(&mut self, lsn: Option<Lsn>) {
         self.changed = true;
         self.depends_on(lsn);
     }
 
-    /// The reply waits for this record.
+    /// Makes the reply wait for this record.
     pub(super) fn depends_on(&mut self, lsn: Option<Lsn>) {
         if let Some(lsn) = lsn
             && self.lsn.is_none_or(|highest| lsn > highest)
@@ -374,13 +377,13 @@ impl Cursor {
         }
     }
 
-    /// Bytes of results so far, from the status on.
+    /// Returns the size of the results so far in bytes, from the status on.
     pub(super) fn len(&self) -> usize {
         let payload = self.payload.as_ref().map_or(0, |p| p.encoded_len());
         self.out.len() - self.results + payload
     }
 
-    /// Bytes of results that there is room for.
+    /// Returns the number of bytes left for results.
     pub(super) fn room(&self) -> usize {
         let most = self.hold.as_ref().map_or(usize::MAX / 2, |h| h.most);
         most.saturating_sub(self.len())
@@ -394,26 +397,26 @@ impl Cursor {
     }
 }
 
-/// The part of a long request that is not read.
+/// The part of a long request that will not be read.
 #[derive(Clone, Copy)]
 pub(super) struct Unread {
-    /// Bytes of the arguments that are missing.
+    /// Number of missing bytes of the arguments.
     pub(super) bytes: usize,
-    /// What the operation fails with that has the data.
+    /// Status of the operation that has the data.
     pub(super) status: Status,
 }
 
-/// A run of a cursor: what it needs besides.
+/// Context of a run of a cursor.
 pub(super) struct Run<'a> {
     pub(super) s: &'a Nfs4,
     pub(super) conn: &'a ConnInfo,
     pub(super) credential: &'a Credential,
     pub(super) table: &'a ExportTable,
-    /// Bytes of the whole request.
+    /// Size of the whole request in bytes.
     pub(super) bytes: usize,
-    /// The call's arguments, of which `c` has the position.
+    /// The call's arguments; `c` has the position in them.
     pub(super) args: &'a [u8],
-    /// Set if the data of a long request are not there and will not be read.
+    /// Set if the data of a long request is missing and will not be read.
     pub(super) unread: Option<Unread>,
     pub(super) c: &'a mut Cursor,
 }
@@ -426,13 +429,13 @@ pub(super) const RESTOREFH: u32 = 31;
 pub(super) const SETATTR: u32 = 34;
 
 impl<'a> Run<'a> {
-    /// Where else clients are to go for a directory of the pseudo file system.
+    /// Returns the other servers to use in place of a directory of the pseudo file system.
     pub(super) fn referral(&self, number: u64) -> Option<Arc<Referral>> {
         self.s.referrals.get()?;
         self.pseudo().referral(number).map(Arc::clone)
     }
 
-    /// What the operation has been charged so far is settled; what it goes on to do is charged anew.
+    /// Settles the operation's charges so far; its further work is charged anew.
     pub(super) fn renew_context(&mut self) {
         self.c.cx.settle(&self.s.vfs.throttle);
         self.c.cx.renew();
@@ -450,14 +453,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the operation's context changes from now on has the operation's key, if that is to outlive the server.
+    /// Attaches the operation's key to its further changes, if the key is to survive a restart.
     pub(super) fn leave_key(&mut self) {
         let hold = self.c.hold.as_ref();
         let key = hold.and_then(|hold| self.s.key_of(hold, self.c.index));
         self.c.cx.set_call(key);
     }
 
-    /// The current file handle; NOFILEHANDLE if there is none, MOVED in an absent file system.
+    /// Returns the current file handle; NOFILEHANDLE if there is none, MOVED in an absent file
+    /// system.
     pub(super) fn here(&self) -> Result<Fh, Status> {
         match self.c.current {
             Fh::None => Err(Status::NoFileHandle),
@@ -466,7 +470,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The current handle as a file of a volume; `error` for a directory of the pseudo file system.
+    /// Returns the file of a volume that the current handle means; `error` for a directory of the
+    /// pseudo file system.
     pub(super) fn file(&self, error: Status) -> Result<FileId, Status> {
         match self.here()? {
             Fh::File(file) => Ok(file),
@@ -474,7 +479,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The client of the session.
+    /// Returns the client of the session.
     pub(super) fn client(&self) -> Arc<Client> {
         match (&self.c.hold, &self.c.on_behalf) {
             (Some(hold), _) => Arc::clone(&hold.session.client),
@@ -483,14 +488,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Attributes that an operation had of `file`, which the next one may want: as they were at a moment of this request, which
-    /// is all that it promises. Those of a file with an access control list depend on the caller, and are read anew.
+    /// Keeps attributes of `file` for the next operation. They were valid at some time during this
+    /// request, which is all that the reply promises. Those of a file with an access control list
+    /// depend on the caller, and are read anew.
     pub(super) fn note_seen(&mut self, file: FileId, attr: &Attr) {
         let plain = attr.guard == Guard::Mode && file.namespace == Namespace::Live;
         self.c.seen = plain.then_some((file, *attr));
     }
 
-    /// The attributes of the current file.
+    /// Returns the attributes of the current file.
     #[inline]
     pub(super) fn attr_of(&mut self, operand: &Operand<'_, '_>) -> Result<Attr, Stop> {
         match &self.c.seen {
@@ -518,8 +524,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The flavours by which the client may use the volume of the current handle; `None` in the pseudo file system, which is
-    /// open to each.
+    /// Returns the flavours by which the client may use the volume of the current handle; `None` in
+    /// the pseudo file system, which is open to every flavour.
     #[inline]
     pub(super) fn flavours(&self) -> Result<Option<Flavours>, Stop> {
         let Fh::File(file) = self.c.current else {
@@ -530,8 +536,8 @@ impl<'a> Run<'a> {
         Ok(Some(flavours))
     }
 
-    /// NFS4ERR_WRONGSEC if the volume of the current handle wants another flavour. Whether it is there, and for the client,
-    /// the next operation finds out.
+    /// Returns NFS4ERR_WRONGSEC if the volume of the current handle requires another flavour. If
+    /// the volume is missing or closed to the client, the next operation reports that.
     #[inline]
     pub(super) fn right_flavour(&self) -> OperationResult {
         match self.flavours() {
@@ -545,8 +551,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What an operation that sets the current handle ends with: NFS4ERR_WRONGSEC unless the next operation sets another one,
-    /// tells the client which flavour to use, or may fail with that itself (§2.6.3.1.1).
+    /// Returns the result of an operation that sets the current handle. It is NFS4ERR_WRONGSEC for
+    /// a wrong flavour, unless the next operation sets another handle, tells the client which
+    /// flavour to use, or may fail with that status itself (§2.6.3.1.1).
     #[inline]
     pub(super) fn may_stand(&self) -> OperationResult {
         match self.c.next {
@@ -572,15 +579,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the caller is the client's machine, and asks in this request for something that SP4_MACH_CRED allows it in place
-    /// of a user, whatever flavour the user's requests have to have (§18.35.3).
+    /// Returns true if the caller is the client's machine, and the request contains an operation
+    /// that SP4_MACH_CRED allows it in place of a user. The flavour required of the user does not
+    /// matter then (§18.35.3).
     #[cold]
     pub(super) fn machine_acts(&self) -> bool {
         let hold = self.c.hold.as_ref();
         let Some(ops) = hold.and_then(|hold| hold.session.client.machine.as_ref()) else {
             return false;
         };
-        // What such requests consist of besides; nothing that shows contents.
+        // Such requests may contain these operations as well, none of which shows contents.
         let at_hand = self.c.operation_at_hand;
         if !ops.may.has(at_hand) && !matches!(at_hand, GETATTR | PUTFH | RESTOREFH) {
             return false;
@@ -610,8 +618,8 @@ impl<'a> Run<'a> {
         Ok(charged)
     }
 
-    /// As `enter`, to read a file's attributes: free along with another operation, as the attributes that version 3 sends
-    /// with each.
+    /// Admits the caller as `enter` does, to read a file's attributes. It is free along with
+    /// another operation, like the attributes in the replies of version 3.
     #[inline]
     pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Stop<Status>> {
         Ok(match self.c.charged {
@@ -633,18 +641,18 @@ impl<'a> Run<'a> {
         self.s.pseudo(self.table)
     }
 
-    /// The root directory at the address that the client has come to.
+    /// Returns the root directory for the address that the client called.
     pub(super) fn pseudo_root(&self) -> u64 {
         self.pseudo().root(self.table, self.conn.local.ip())
     }
 
-    /// The directory of the pseudo file system that an export covers for the client.
+    /// Returns the directory of the pseudo file system that an export covers for the client.
     pub(super) fn covered(&self, volume: VolumeId) -> Option<u64> {
         let local = self.conn.local.ip();
         self.pseudo().covered(self.table, local, volume)
     }
 
-    /// Whether the client sees a directory of the pseudo file system.
+    /// Returns true if the client sees a directory of the pseudo file system.
     pub(super) fn sees(&self, pseudo: &Pseudo, number: u64) -> bool {
         let client = self.conn.peer.ip().to_canonical();
         pseudo.visible(&self.s.vfs, self.table, client, number)
@@ -652,7 +660,8 @@ impl<'a> Run<'a> {
 }
 
 impl Nfs4 {
-    /// The key of the operation at `place` of the request in a slot, if that is to outlive the server.
+    /// Returns the key of the operation at `place` of the request in a slot, if the key is to
+    /// survive a restart.
     pub(super) fn key_of(&self, hold: &Hold, place: u32) -> Option<CallKey> {
         let key = || {
             hold.request

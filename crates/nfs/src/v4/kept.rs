@@ -1,4 +1,4 @@
-//! The records of clients, as they are known in memory. See [`super::records`].
+//! Records of clients in memory. See [`super::records`].
 
 use super::recorded::{self, Entry};
 use std::collections::HashMap;
@@ -22,12 +22,12 @@ pub(super) struct Kept {
     /// Claims that its own record covers.
     pub(super) had: Had,
     pub(super) more: Arc<More>,
-    /// The addresses in it.
+    /// The addresses in the record.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Kept {
-    /// Returns true if such claims are covered.
+    /// Returns true if a claim is covered.
     pub(super) fn covers(&self, claim: Option<(FileKey, Kinds)>) -> bool {
         claim.is_none_or(|(file, kinds)| {
             let covered = self.had.kinds(file).or(self.more.had.kinds(file));
@@ -47,18 +47,18 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) kept: Kept,
-    /// The log record with which it is durable.
+    /// The log record that makes it durable.
     pub(super) lsn: Lsn,
 }
 
-/// The record of a client of before the start that has not come back.
+/// The record from before the start of a client that has not come back.
 pub(super) struct Expected {
     pub(super) kept: Kept,
-    /// A caller elsewhere was refused, and that was logged.
+    /// True if the refusal of a caller at another address was logged.
     pub(super) reported: bool,
 }
 
-/// Records of before the start.
+/// Records from before the start.
 #[derive(Default)]
 pub(super) struct Before {
     /// Clients that have not come back, by name.
@@ -66,8 +66,8 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Takes the records of all clients. Returns also those that belong to none, which are to be
-    /// removed.
+    /// Loads the records of all clients. Returns also the records that belong to none, which are to
+    /// be removed.
     pub(super) fn load(
         records: Vec<(RecordId, Box<[u8]>)>,
         owners: SipKey,
@@ -102,13 +102,13 @@ impl Before {
         (Before { clients }, gone.collect())
     }
 
-    /// Returns the names of the clients, and what each may have had.
+    /// Returns the names of the clients, and the claims that each may have had.
     pub(super) fn had(&self) -> impl Iterator<Item = (&[u8], Had)> {
         let clients = self.clients.iter();
         clients.map(|(name, expected)| (name.as_ref(), expected.kept.all()))
     }
 
-    /// Returns the number of records of files beside those of clients.
+    /// Returns the number of records of files, besides those of clients.
     pub(super) fn file_records(&self) -> usize {
         let clients = self.clients.values();
         clients.map(|expected| expected.kept.more.ids.len()).sum()

@@ -1,31 +1,32 @@
 //! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862, RFC 8276), sans-I/O as version 3 is.
 //!
 //! **A COMPOUND is a cursor.** Its operations are decoded and carried out one after the other
-//! ([`compound`]). What an operation waits for (the device, a limit, a name) suspends the cursor,
-//! not the connection; it goes on with that operation, and what was done is not done again. An
-//! operation changes nothing before it has all that it needs, as in version
-//! 3. The reply waits for the highest log record of its operations. If that is never written, the
-//!    reply is cut at the first operation concerned (`failure::Cut`).
+//! ([`compound`]). An operation that waits (for the device, a limit, a name) suspends the cursor,
+//! not the connection. The cursor continues with that operation, and repeats none before it. An
+//! operation changes nothing before it has everything that it needs, as in NFSv3. The reply waits
+//! for the highest log record of its operations. If that is never written, the reply is cut at the
+//! first operation concerned (`failure::Cut`).
 //!
 //! **Once.** Each request has a slot of its session ([`slot`]); a retransmission gets the reply of
-//! the first execution. So the duplicate-request cache of version 3 has no part here. Over a
-//! restart, the log knows what was carried out ([`persistent`]).
+//! the first execution. So version 4 does not use the duplicate-request cache of version 3. Over a
+//! restart, the log has the operations that were carried out ([`persistent`]).
 //!
-//! **State** is of two halves: claims (opens, share reservations, locks) in the table that all
+//! **State** has two parts: claims (opens, share reservations, locks) in the table that all
 //! protocols share, and stateids that name them ([`state`]). Both belong to a client ([`client`]),
 //! which a lease keeps alive.
 //!
 //! **Names** begin in a pseudo file system ([`pseudo`]) that leads to the exports that the client
 //! may use.
 //!
-//! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/reference/nfs4.md lists (NOTSUPP).
+//! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/reference/nfs4.md lists
+//! (NOTSUPP).
 //!
-//! Four modules import each other: a client (`client`) has sessions (`session`), a session its client
-//! and a back channel (`backchannel`), whose calls are the client's; and a connection remembers the
-//! session of its last request (`remembered`), by which the client's table is spared.
+//! Four modules import each other: a client (`client`) has sessions (`session`), a session its
+//! client and a back channel (`backchannel`), whose calls are the client's. A connection remembers
+//! the session of its last request (`remembered`), which spares the client's table.
 //!
 //! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's
-//! side), `compound` (how a request is run), then the operations in `ops`.
+//! side), `compound` (the run of a request), then the operations in `ops`.
 
 pub mod args;
 pub mod attrs;
@@ -68,7 +69,8 @@ pub use types::COMPOUND;
 use crate::idmap::Names;
 use crate::rpc::xdr::Reader;
 
-/// Decodes a whole COMPOUND, one operation after the other: whether all decode. For fuzzing.
+/// Decodes a whole COMPOUND, one operation after the other, for fuzzing. Returns true if all
+/// decode.
 pub fn decode(args: &[u8]) -> bool {
     let mut r = Reader::new(args);
     let Ok(head) = args::Head::decode(&mut r) else {
@@ -79,7 +81,7 @@ pub fn decode(args: &[u8]) -> bool {
         operation.is_ok_and(|operation| {
             args::decode(head.minor, operation, &mut r).is_ok_and(|args| {
                 if let args::Args::SetAttr(_, new) = &args {
-                    // Neither may panic, whatever it is.
+                    // Neither may panic, whatever the data.
                     let _ = attrs::New::decode(head.minor, new, &Names::default());
                 }
                 !matches!(args, args::Args::Illegal | args::Args::NotServed)

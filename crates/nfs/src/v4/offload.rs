@@ -1,19 +1,19 @@
-//! Copies in the background: a COPY that its client need not wait for (RFC 7862 §15.2.3, §15.8,
+//! Copies in the background: a COPY whose reply comes before its end (RFC 7862 §15.2.3, §15.8,
 //! §15.9, §16.1).
 //!
 //! A long COPY that asks for it, and whose blocks cannot be shared, is answered at once with a
-//! stateid. It is carried out piece by piece by what the server runs such work on ([`Background`]),
-//! under the limits of both volumes and as the user who asked for it, whether or not the connection
-//! lasts. Each piece is copied only while both opens are the client's still. CB_OFFLOAD reports the
-//! end; OFFLOAD_STATUS asks how far it is, OFFLOAD_CANCEL ends it.
+//! stateid. The server's executor ([`Background`]) carries it out piece by piece, under the limits
+//! of both volumes and as the user who asked for it. It does not depend on the connection. Each
+//! piece is copied only while the client still has both opens. CB_OFFLOAD reports the end;
+//! OFFLOAD_STATUS asks for the progress, OFFLOAD_CANCEL ends the copy.
 //!
-//! **Bounds.** A client has [`MOST_OF_CLIENT`] copies at once, all have [`MOST_OF_ALL`], each with
-//! one piece in memory; a further one, and that of a client that cannot be called, is copied before
-//! the reply, in part (see [`super::ops::copy`]). What has ended and was not acknowledged counts,
-//! and the oldest of it goes when a new one needs its place.
+//! **Bounds.** A client may have [`MOST_OF_CLIENT`] copies at once, all clients [`MOST_OF_ALL`],
+//! each with one piece in memory. A further copy is carried out before the reply, in part (see
+//! [`super::ops::copy`]), and so is that of a client that cannot be called. A copy that has ended
+//! counts until it is acknowledged; the oldest one is forgotten when a new copy needs its place.
 //!
-//! After a restart of the server nothing is known of a copy: its client learns of the restart and
-//! copies again what it has not seen acknowledged.
+//! A restart of the server forgets copies. The client notices the restart and repeats the copies
+//! that were not acknowledged.
 
 use super::status::Status;
 use super::types::StateId;
@@ -26,10 +26,10 @@ use weir_vfs::FileId;
 /// Work that no connection waits for.
 pub type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Copies of a client that are under way or not acknowledged.
+/// Maximum number of a client's copies that are under way or not acknowledged.
 pub(super) const MOST_OF_CLIENT: usize = 16;
 
-/// Copies under way of all clients.
+/// Maximum number of copies under way of all clients.
 pub(super) const MOST_OF_ALL: usize = 64;
 
 /// A copy in the background.
@@ -38,7 +38,7 @@ pub struct Offload {
     pub id: StateId,
     /// The file that is written.
     pub file: FileId,
-    /// The write verifier as the copy began.
+    /// The write verifier at the start of the copy.
     pub verifier: [u8; 8],
     pub(super) copied: AtomicU64,
     pub(super) cancelled: AtomicBool,
@@ -46,17 +46,17 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Bytes that were copied so far.
+    /// Returns the number of bytes copied so far.
     pub fn copied(&self) -> u64 {
         self.copied.load(Ordering::Acquire)
     }
 
-    /// How it ended, if it has.
+    /// Returns the status with which it ended, if it has.
     pub fn ended(&self) -> Option<Status> {
         self.ended.get().copied()
     }
 
-    /// Nobody wants it any more.
+    /// Returns true if the copy was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
@@ -70,7 +70,7 @@ pub(crate) struct Offloads {
 }
 
 impl Offloads {
-    /// Has `run` carry copies out. Only the first counts.
+    /// Sets the executor `run` of copies. Only the first call has an effect.
     pub(crate) fn run_with(&self, run: Arc<dyn Fn(Background) + Send + Sync>) {
         let _ = self.run.set(run);
     }

@@ -1,29 +1,29 @@
 //! Persistent sessions: a request is carried out once even if the server crashes before its reply
 //! has come (RFC 8881 §2.10.6.5).
 //!
-//! **What is stored.** An operation that must not be carried out twice has a key in its own log
-//! record: its place in the COMPOUND, and a keyed hash of session, slot, sequence number and
-//! request ([`Request`]). So the log says that it was carried out exactly if it was, at no write of
-//! its own; the engine keeps the newest keys over checkpoints, with the inode that each operation
-//! made ([`DoneCall`]). Sessions themselves are not stored: they end with the server.
+//! **Stored data.** An operation that must not run twice has a key in its own log record: its place
+//! in the COMPOUND, and a keyed hash of session, slot, sequence number and request ([`Request`]).
+//! So the log has the key exactly if the operation was carried out, without an additional write.
+//! The engine keeps the newest keys over checkpoints, with the inode that each operation created
+//! ([`DoneCall`]). Sessions themselves are not stored: they end with the server.
 //!
-//! **After a restart** a client sends the requests again that it has no reply to, over the session
-//! that it had. One that has left a key is a retransmission. It is run from its start in the name
-//! of the session that was; the operations with keys are not carried out but answered with what
-//! they came to ([`Run::repeat`]), those around them, which change nothing, are run. Of change
-//! counters the reply has the present ones, not of one moment (`atomic` is false), so the client
-//! drops what it has cached of the directory. A request that has left no key changed nothing, and
-//! is answered BADSESSION as any other: its client makes a new session, claims what it had open,
-//! and sends it there.
+//! **After a restart** a client sends the requests without a reply again, over the old session. A
+//! request that has left a key is a retransmission. It is run from its start in the name of the old
+//! session. The operations with keys are not carried out, but answered with their recorded results
+//! ([`Run::repeat`]). The operations around them, which change nothing, are run. The reply has the
+//! present change counters, which do not match one moment (`atomic` is false), so the client drops
+//! its cache of the directory. A request that has left no key changed nothing, and is answered
+//! BADSESSION as any other: its client creates a new session, reclaims its opens, and sends the
+//! request there.
 //!
-//! **OPEN** of a file that it made is answered with a stateid that means nothing, as any of before
-//! the restart. The client claims the open with the others: that it is recorded at all was durable
-//! before the open's record, and which file it opened became known with that
-//! ([`Before::has_unrecorded`]). One that failed after it had made the file, since another client
-//! denied it the open, leaves that in the log under the same key.
+//! **OPEN** of a file that it created is answered with an invalid stateid, like any from before the
+//! restart. The client reclaims the open with the others. That the client is recorded at all was
+//! durable before the open's record, and that record tells which file it opened
+//! ([`Before::has_unrecorded`]). An OPEN may fail after it has created the file, since another
+//! client denied the open. Then the log has the failure under the same key.
 //!
-//! **Bound.** As for NFSv3 ([`crate::rpc::drc`]), with which it shares the engine's places for
-//! 16,384 calls.
+//! **Bound.** As for NFSv3 ([`crate::rpc::drc`]), with which it shares the engine's table of 16,384
+//! calls.
 
 use super::session::MAX_OPERATIONS;
 use super::status::Status;
@@ -37,34 +37,35 @@ use weir_vfs::FileId;
 use weir_vfs::grace::FileKey;
 use weir_vfs::volume::{CallKey, DoneCall};
 
-/// The first byte of a key is this and the operation's place in the COMPOUND. The keys of NFSv3 begin with a procedure's number,
-/// below 22.
+/// First byte of a key, combined with the operation's place in the COMPOUND. The keys of NFSv3
+/// begin with a procedure's number, below 22.
 pub(super) const FIRST: u8 = 0x80;
 const _: () = assert!(MAX_OPERATIONS <= 64, "a place has six bits");
 
-/// Whether a key is that of an operation of NFSv4.
+/// Returns true if a key is that of an NFSv4 operation.
 pub(crate) fn is_operation(key: &CallKey) -> bool {
     let [first, ..] = key.0;
     first & 0xc0 == FIRST
 }
 
-/// Whether running an operation twice would reply differently or do harm: CREATE, LINK, OPEN, REMOVE, RENAME, SETATTR, SETXATTR,
-/// REMOVEXATTR. As in version 3, WRITE is not among them, nor what else only writes a range (COPY, CLONE, DEALLOCATE).
+/// Returns true if a second run of an operation would reply differently or do harm: CREATE, LINK,
+/// OPEN, REMOVE, RENAME, SETATTR, SETXATTR, REMOVEXATTR. As in version 3, WRITE is not among them,
+/// nor are other operations that only write a range (COPY, CLONE, DEALLOCATE).
 pub(super) fn must_run_once(operation: u32) -> bool {
     matches!(operation, 6 | 11 | 18 | 28 | 29 | 34 | 73 | 75)
 }
 
-/// A request of a session, as the log knows it.
+/// Identifies a request of a session in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub slot: u32,
     pub sequence: u32,
-    /// Of the request's first bytes and its length.
+    /// Checksum of the request's first bytes and its length.
     pub checksum: u32,
 }
 
 impl Request {
-    /// The key of the operation at `place`.
+    /// Returns the key of the operation at `place`.
     pub(super) fn key(&self, secret: SipKey, session: &SessionId, place: u32) -> CallKey {
         CallKey(at_place(self.hash(secret, session), place))
     }
@@ -84,7 +85,7 @@ pub(super) fn at_place(mut hash: [u8; CallKey::LEN], place: u32) -> [u8; CallKey
     hash
 }
 
-/// What the operations of a request that was carried out before the restart came to.
+/// Results of a request's operations from before the restart: place, volume and inode.
 pub(super) struct Repeated(pub(super) Vec<(u32, VolumeId, Ino)>);
 
 impl Repeated {
@@ -94,31 +95,32 @@ impl Repeated {
     }
 }
 
-/// Stands for the inode of an operation that failed after what it had made was in the log, with the status in its last bits.
+/// Bit in place of an inode for an operation that failed after its new object was in the log. The
+/// low bits are the status.
 pub(super) const FAILED: u64 = 1 << 63;
 
-/// What such an operation is known by in the log: the status, of those that such an operation may fail with.
+/// Returns the recorded status of an operation that failed.
 pub(super) fn failed_with(ino: Ino) -> Option<Status> {
     let all = [Status::ShareDenied, Status::Expired];
     let status = |number: u64| all.into_iter().find(|status| *status as u64 == number);
-    // Whatever else, the client asks again.
+    // For any other status the client tries again.
     let of = |number| status(number).unwrap_or(Status::Delay);
     (ino.0 & FAILED != 0).then(|| of(ino.0 & !FAILED))
 }
 
-/// The operations that were carried out before the start.
+/// Operations that were carried out before the start.
 pub(crate) struct Before {
     pub(super) secret: SipKey,
     pub(super) done: Mutex<HashMap<CallKey, (VolumeId, Ino)>>,
-    /// Files that they made and that no client is recorded to have opened.
+    /// Files of these operations that no client is recorded to have opened.
     unrecorded: Mutex<HashSet<FileKey>>,
-    /// Until when clients may ask, on the monotonic clock.
+    /// Time until which clients may ask for them, on the monotonic clock.
     pub(super) until: Duration,
 }
 
 impl Before {
-    /// Takes what is known at `now`, the start; `recorded` tells whether a client is recorded to
-    /// have had a file open.
+    /// Collects the operations at `now`, the start. `recorded` returns true if a client is recorded
+    /// to have had a file open.
     pub(crate) fn new(
         secret: SipKey,
         done: &[DoneCall],
@@ -128,7 +130,7 @@ impl Before {
         let mut known = HashMap::with_capacity(done.len());
         for call in done {
             let of = known.entry(call.key).or_insert((call.volume, call.ino));
-            // The last word on an operation, in whatever order the two come.
+            // A failure is the later result, whatever the order of the two.
             if failed_with(call.ino).is_some() {
                 *of = (call.volume, call.ino);
             }
@@ -146,7 +148,8 @@ impl Before {
         }
     }
 
-    /// What a request came to that has `count` operations; `None` if it changed nothing.
+    /// Returns the recorded results of a request with `count` operations; `None` if it changed
+    /// nothing.
     pub(super) fn find(
         &self,
         session: &SessionId,
@@ -166,13 +169,13 @@ impl Before {
         (!found.is_empty()).then_some(Repeated(found))
     }
 
-    /// Returns true if an operation has made a file of which no client is recorded to have had it
-    /// open: the server may have stopped between the two.
+    /// Returns true if an operation created a file that no client is recorded to have opened: the
+    /// server may have stopped between the two.
     pub(super) fn has_unrecorded(&self, file: FileId) -> bool {
         self.unrecorded.lock().contains(&file.into())
     }
 
-    /// Forgets all when the time for questions is over.
+    /// Forgets everything once the time for questions is over.
     pub(super) fn tick(&self, now: Duration) {
         if now >= self.until {
             *self.done.lock() = HashMap::new();

@@ -1,7 +1,9 @@
-//! SP4_MACH_CRED (RFC 8881 §2.10.8.3): by whom a client introduced itself, and what is refused to all others.
+//! SP4_MACH_CRED (RFC 8881 §2.10.8.3): the principal that introduced a client, and the operations
+//! that are refused to all others.
 //!
-//! A client that introduces itself by a protected message of its machine's principal may have what decides on it and on its
-//! sessions refused to anyone else, and may end what its users began when their tickets have run out.
+//! A client that introduces itself by a protected message of its machine's principal may reserve
+//! the operations on itself and on its sessions for that principal. Its machine may also end its
+//! users' state when their tickets have expired.
 
 use super::args::{
     BIND_CONN_TO_SESSION, CREATE_SESSION, DESTROY_CLIENTID, DESTROY_SESSION, EXCHANGE_ID,
@@ -13,9 +15,9 @@ use weir_vfs::Flavour;
 /// `state_protect4_a` (§18.35.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protect {
-    /// SP4_NONE: not at all.
+    /// SP4_NONE: no protection.
     None,
-    /// SP4_MACH_CRED: some operations are refused to anyone but the client's machine.
+    /// SP4_MACH_CRED: some operations are reserved for the client's machine.
     Machine(MachineOps),
     /// SP4_SSV.
     Ssv,
@@ -24,16 +26,17 @@ pub enum Protect {
 /// `state_protect_ops4` (§18.35.1): operations of SP4_MACH_CRED, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineOps {
-    /// Those that the machine alone may ask for.
+    /// Operations that only the machine may call.
     pub must: Bitmap,
-    /// Those that it may ask for in place of the users who otherwise do.
+    /// Operations that the machine may call in place of the users.
     pub may: Bitmap,
 }
 
 /// The principal under which a client introduced itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// How it was established. The protection of a message is no part of who sent it: any of Kerberos's is `Krb5`.
+    /// Flavour that established it. The protection of a message does not matter here: all flavours
+    /// of Kerberos are `Krb5`.
     flavour: Flavour,
     /// The user id, if there is one.
     uid: Option<u32>,
@@ -42,7 +45,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Nobody.
+    /// The anonymous principal.
     pub const NONE: Principal = Principal {
         flavour: Flavour::None,
         uid: None,
@@ -54,7 +57,7 @@ impl Principal {
         self.flavour == Flavour::Krb5
     }
 
-    /// The principal of a credential.
+    /// Returns the principal of a credential.
     pub fn of(credential: &Credential) -> Principal {
         Principal {
             flavour: match credential.flavour() {
@@ -67,8 +70,8 @@ impl Principal {
     }
 }
 
-/// Operations that SP4_MACH_CRED is enforced for: EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION and
-/// DESTROY_CLIENTID, which decide on the client and its sessions.
+/// Operations for which SP4_MACH_CRED is enforced: EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION,
+/// BIND_CONN_TO_SESSION and DESTROY_CLIENTID, which affect the client and its sessions.
 pub const MACHINE_MUST: Bitmap = Bitmap::of(&[
     BIND_CONN_TO_SESSION,
     EXCHANGE_ID,
@@ -76,11 +79,12 @@ pub const MACHINE_MUST: Bitmap = Bitmap::of(&[
     DESTROY_SESSION,
     DESTROY_CLIENTID,
 ]);
-/// Operations that the machine may be allowed: CLOSE, COMMIT, DELEGRETURN, LOCKU, OPEN_DOWNGRADE, SECINFO, WRITE,
-/// FREE_STATEID, SECINFO_NO_NAME, TEST_STATEID. None needs more than a state of the client, and none shows contents.
+/// Operations that the machine may be allowed: CLOSE, COMMIT, DELEGRETURN, LOCKU, OPEN_DOWNGRADE,
+/// SECINFO, WRITE, FREE_STATEID, SECINFO_NO_NAME, TEST_STATEID. None needs more than a state of the
+/// client, and none shows contents.
 pub const MACHINE_MAY: Bitmap = Bitmap::of(&[4, 5, 8, 14, 21, 33, 38, 45, 52, 55]);
 
-/// Whether messages with a credential are protected against change.
+/// Returns true if messages with a credential are protected against modification.
 pub fn is_protected(credential: &Credential) -> bool {
     matches!(
         credential.flavour(),

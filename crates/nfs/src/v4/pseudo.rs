@@ -1,17 +1,19 @@
-//! The pseudo file system (RFC 8881 §7): directories that lead from the root to the exports, made of their paths.
+//! The pseudo file system (RFC 8881 §7): directories from the root to the exports, along their
+//! paths.
 //!
-//! A client sees what may lead it somewhere: an export that a rule of it admits the client to over NFSv4, and the
-//! directories above. The tree is made once for each table of exports and shared; what of it a client sees is found when
-//! it asks. Directories are known by a hash of their path, so handles to them survive restarts and changes of other paths.
-//! They are handles of a volume that does not exist.
+//! A client sees the exports that admit it over NFSv4, and the directories above them. The tree is
+//! made once for each table of exports and shared; the visible part is determined at each request.
+//! Directories are identified by a hash of their path, so handles to them survive restarts and
+//! changes of other paths. They are handles of a volume that does not exist.
 //!
-//! An export below another export's path is not reachable through it: a LOOKUP within a volume finds what the volume has.
+//! An export below another export's path is not reachable through that export: a LOOKUP within a
+//! volume finds only objects of the volume.
 //!
-//! An address of the server that is a single export's own has a root of its own, with the way to
-//! that export alone.
+//! An address of the server that is dedicated to a single export has a root of its own, which leads
+//! to that export only.
 //!
-//! A referral ([`super::referral`]) is a directory without anything in it, which every client sees. Where an export is, or
-//! the way to one, there is none.
+//! A referral ([`super::referral`]) is an empty directory that every client sees. A path of an
+//! export, or above one, cannot be a referral.
 
 use super::referral::{self, Referral};
 use std::collections::{BTreeMap, HashMap};
@@ -21,40 +23,40 @@ use weir_base::{Ino, Time, VolumeId};
 use weir_vfs::volume::{Attr, FileKind, Guard};
 use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Scope, Verdict, Vfs};
 
-/// The volume that handles of the pseudo file system name. No volume has its number.
+/// The volume in handles of the pseudo file system. No volume has its number.
 pub const VOLUME: VolumeId = VolumeId(u64::MAX);
-/// The file system's identity.
+/// File system identifier of the pseudo file system.
 pub const FSID: u64 = u64::MAX;
 /// Number of the root directory.
 const ROOT: u64 = 1;
-/// Number of the root directory at an address that is for a single export, and that none has.
+/// Number of the root directory at an address that is for a single export, while no export has it.
 const EMPTY_ROOT: u64 = 2;
 
-/// A directory above or at an export's path.
+/// A directory on the path to an export or a referral.
 #[derive(Default)]
 pub struct Node {
-    /// The directory above; the root's own for the root.
+    /// Number of the directory above; the root's own for the root.
     pub parent: u64,
-    /// What is below, by name.
+    /// Directories below, by name.
     pub children: BTreeMap<Box<[u8]>, u64>,
     /// The volume of the export with this path.
     pub export: Option<VolumeId>,
-    /// Where else clients are to go for it.
+    /// The other servers to use in its place.
     referral: Option<Arc<Referral>>,
 }
 
 /// The tree of one table of exports.
 pub struct Pseudo {
     nodes: HashMap<u64, Node>,
-    /// Counts tables: the change attribute of all directories.
+    /// Change attribute of all directories: the time at which the tree was made.
     change: u64,
 }
 
-/// The number of a path, for clients of an address with a root of its own or of the others: 62 bits
-/// of FNV-1a, with the next one set, so that it is neither 0 nor the root's. Paths come from
-/// administrators.
+/// Returns the number of a path, for clients of an address with a root of its own or of the others.
+/// It is 62 bits of FNV-1a, with the next bit set, so that it is neither 0 nor the root's. Paths
+/// come from administrators.
 fn number(own: Option<IpAddr>, path: &str) -> u64 {
-    // A path begins with a slash, and so differs from one behind an address.
+    // A path begins with a slash, so it differs from an address followed by a path.
     let address = own.map_or_else(String::new, |own| own.to_string());
     let bytes = address.bytes().chain(path.bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -63,12 +65,13 @@ fn number(own: Option<IpAddr>, path: &str) -> u64 {
     hash >> 2 | 1 << 62
 }
 
-/// The number of the root for clients of an address with a root of its own, or of the others.
+/// Returns the number of the root for clients of an address with a root of its own, or of the
+/// others.
 fn root_number(own: Option<IpAddr>) -> u64 {
     own.map_or(ROOT, |_| number(own, ""))
 }
 
-/// Makes a root directory.
+/// Adds a root directory.
 fn plant(nodes: &mut HashMap<u64, Node>, root: u64) {
     let node = Node {
         parent: root,
@@ -78,7 +81,7 @@ fn plant(nodes: &mut HashMap<u64, Node>, root: u64) {
 }
 
 impl Pseudo {
-    /// The tree of `table` and of `referrals`.
+    /// Makes the tree of `table` and of `referrals`.
     pub fn new(table: &ExportTable, referrals: &[Arc<Referral>], change: u64) -> Pseudo {
         let mut nodes = HashMap::new();
         for root in [ROOT, EMPTY_ROOT] {
@@ -109,17 +112,17 @@ impl Pseudo {
         Pseudo { nodes, change }
     }
 
-    /// Where else the clients of a directory are to go.
+    /// Returns the other servers to use in place of a directory.
     pub fn referral(&self, number: u64) -> Option<&Arc<Referral>> {
         self.nodes.get(&number)?.referral.as_ref()
     }
 
-    /// The directory with this number, if there is one.
+    /// Returns the directory with this number, if there is one.
     pub fn node(&self, number: u64) -> Option<&Node> {
         self.nodes.get(&number)
     }
 
-    /// The root directory for clients of the address `local` of the server.
+    /// Returns the root directory for clients of the server's address `local`.
     pub fn root(&self, table: &ExportTable, local: IpAddr) -> u64 {
         match table.scope(local) {
             Scope::All => ROOT,
@@ -128,8 +131,8 @@ impl Pseudo {
         }
     }
 
-    /// The directory that an export covers, by the export's first path, or by its path at the
-    /// address `local`.
+    /// Returns the directory that an export covers, by the export's first path, or by its path at
+    /// the address `local`.
     pub fn covered(&self, table: &ExportTable, local: IpAddr, volume: VolumeId) -> Option<u64> {
         let export = table.of_volume(volume)?;
         let own = match table.scope(local) {
@@ -143,8 +146,8 @@ impl Pseudo {
         self.nodes.contains_key(&number).then_some(number)
     }
 
-    /// Whether anything there is for the client. A name that is not known yet is no reason to hide it: the export itself
-    /// refuses.
+    /// Returns true if the client may see a directory. A client whose name is not known yet sees
+    /// the export; the export itself refuses it.
     pub fn visible(&self, vfs: &Vfs, table: &ExportTable, client: IpAddr, number: u64) -> bool {
         let Some(node) = self.nodes.get(&number) else {
             return false;
@@ -163,7 +166,7 @@ impl Pseudo {
             || below.any(|n| self.visible(vfs, table, client, *n))
     }
 
-    /// The attributes of a directory, made from its number.
+    /// Returns the attributes of a directory.
     pub fn attr(&self, number: u64) -> Attr {
         let links = self.nodes.get(&number).map_or(0, |n| n.children.len());
         Attr {
@@ -188,8 +191,8 @@ impl Pseudo {
     }
 }
 
-/// The directory with this path below the root of `own`, made with those above; `None` for the
-/// root.
+/// Adds the directory with this path below the root of `own`, and those above it, and returns it;
+/// `None` for the root.
 fn lead<'n>(
     nodes: &'n mut HashMap<u64, Node>,
     own: Option<IpAddr>,
@@ -210,7 +213,7 @@ fn lead<'n>(
     nodes.get_mut(&at).filter(|_| at != root)
 }
 
-/// What a handle to a directory of the pseudo file system names.
+/// Returns the file id of a directory of the pseudo file system, for its handle.
 pub fn file(number: u64) -> FileId {
     FileId {
         volume: VOLUME,

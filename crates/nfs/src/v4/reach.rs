@@ -1,29 +1,31 @@
-//! Addresses and connections of a client, which decide who may speak for it.
+//! Addresses and connections of a client, which decide who may act for it.
 //!
-//! A client's name and its client id are no secrets, and by AUTH_SYS anybody may claim both. An operation that frees what a
-//! client has, or gives out a session in its name, is therefore refused to callers at other addresses while its lease runs and
-//! one of its connections is open. NLM likewise believes a host from its own address alone.
+//! A client's name and its client id are no secrets, and by AUTH_SYS anybody may claim both. Some
+//! operations free a client's claims, or return a session in its name. They are therefore refused
+//! to callers at other addresses while the client's lease runs and one of its connections is open.
+//! Likewise, NLM accepts requests for a host from its own address only.
 //!
-//! The addresses of a client are the one at which it introduced itself, and those from which its sessions are used: a session
-//! id is random, and sent to the client alone. A client whose address changes is believed when its old connections have
-//! ended, or when its lease has run out. A principal that Kerberos has established is believed from anywhere.
+//! The addresses of a client are the one at which it introduced itself, and those from which its
+//! sessions are used: a session id is random, and sent to the client alone. A client may change its
+//! address once its old connections have ended, or its lease has expired. A principal that Kerberos
+//! has established is accepted from anywhere.
 
 use super::recorded::MAX_ADDRESSES;
 use std::net::IpAddr;
 use weir_conn::{ConnInfo, Line};
 
-/// Connections of a client that are known; of more the oldest are forgotten.
+/// Maximum number of remembered connections of a client; the oldest of more are forgotten.
 const MAX_LINES: usize = 32;
 
 /// See the module's head.
 pub(super) struct Reach {
-    /// The one at which it introduced itself, then others in the order in which they were seen.
+    /// The address at which it introduced itself, then others in the order in which they were seen.
     addresses: Vec<IpAddr>,
     lines: Vec<(u64, Line)>,
 }
 
 impl Reach {
-    /// A client that introduces itself at an address.
+    /// Returns the reach of a client that introduces itself at an address.
     pub(super) fn at(address: IpAddr) -> Reach {
         Reach {
             addresses: vec![address],
@@ -51,7 +53,7 @@ impl Reach {
         is_new
     }
 
-    /// The client's addresses.
+    /// Returns the client's addresses.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }

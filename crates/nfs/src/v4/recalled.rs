@@ -1,15 +1,15 @@
-//! Files of which a delegation was recalled lately.
+//! Files whose delegation was recalled lately.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_vfs::FileId;
 
-/// Seconds for which a file is not delegated after a delegation of it was recalled.
+/// Time in seconds without new delegations of a file after a recall.
 pub(super) const COOLING: u32 = 30;
 
-/// Buckets of files that were recalled lately.
+/// Number of buckets of files that were recalled lately.
 pub(super) const BUCKETS: usize = 1024;
 
-/// When files were recalled last, by a hash: seconds on the monotonic clock, from 1.
+/// Time of the last recall by the hash of the file: seconds on the monotonic clock, from 1.
 pub(super) struct Recalled(Box<[AtomicU32]>);
 
 impl Default for Recalled {

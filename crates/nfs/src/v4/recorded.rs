@@ -1,17 +1,16 @@
-//! The bytes of what is recorded of a client (`weir_vfs::grace`). Numbers are big-endian.
+//! Encoding of the records of clients (`weir_vfs::grace`). Numbers are big-endian.
 //!
-//! | Kind (1 byte) | Then |
-//! |--:|---|
-//! | 0, 1 | a record of before kinds of claims were recorded: with the kind it is the client's name, and it may have had any claim |
-//! | 2 | fields: tag (1), length (2), bytes. Unknown tags are ignored |
-//! | 3 | more files of a client: the number of its record (8), files as in tag 4 |
+//! The first byte of a record is its kind:
+//! - 0, 1: an old record without kinds of claims: it consists of this byte and the client's name,
+//!   and the client may have had any claim.
+//! - 2: fields: tag (1 byte), length (2), bytes. Unknown tags are ignored.
+//! - 3: more files of a client: the number of its record (8 bytes), files as in tag 4.
 //!
-//! | Tag | Bytes |
-//! |--:|---|
-//! | 1 | the client's name: 0 and its owner, or 1 and a hash of one that is too long |
-//! | 2 | for each kind of claims, volumes in which it may have any (8 each; [`Bound`]) |
-//! | 3 | an address that it has, 4 or 16 bytes; a field for each. Without any, it may come from anywhere |
-//! | 4 | files in which it may have claims ([`put_files`]) |
+//! Tags:
+//! - 1: the client's name: 0 and its owner, or 1 and a hash of one that is too long.
+//! - 2: for each kind of claims, the volumes in which it may have any (8 bytes each; [`Bound`]).
+//! - 3: one address of the client, 4 or 16 bytes. Without any, it may call from anywhere.
+//! - 4: files in which it may have claims ([`put_files`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,15 +27,15 @@ const BOUND: u8 = 2;
 const ADDRESS: u8 = 3;
 const FILES: u8 = 4;
 
-/// Longest owner that is recorded as it is: leaves room for the other fields.
+/// Longest owner that is recorded unchanged; leaves room for the other fields.
 const MAX_WHOLE: usize = 768;
 
-/// Addresses of a client that are known and recorded.
+/// Maximum number of recorded addresses of a client.
 pub(super) const MAX_ADDRESSES: usize = 4;
 
-/// Files in a client's record at most.
+/// Maximum number of files in a client's record.
 const MOST: usize = 48;
-/// Files in a record of more.
+/// Maximum number of files in a record of more files.
 pub(super) const MORE_FILES: usize = (MAX_CLIENT - 9) / FILE_BYTES;
 
 /// Returns the number of files for which a client's record has room.
@@ -57,15 +56,15 @@ pub(super) enum Entry {
 /// A record of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
-    /// The name that it keeps over restarts ([`name`]).
+    /// The name under which it is recorded over restarts ([`name`]).
     pub(super) name: Box<[u8]>,
     /// Claims that it may have.
     pub(super) had: Had,
-    /// Its addresses; empty if they are not known.
+    /// Its addresses; empty if they are unknown.
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Returns the name that a client keeps over restarts: its owner, or a hash of a long one.
+/// Returns the name under which a client is recorded: its owner, or a hash of a long one.
 pub(super) fn name(owners: SipKey, owner: &[u8]) -> Box<[u8]> {
     let name = if owner.len() <= MAX_WHOLE {
         [&[WHOLE], owner].concat()
@@ -102,7 +101,8 @@ pub(super) fn encode(name: &[u8], had: &Had, addresses: &[IpAddr]) -> Vec<u8> {
     out
 }
 
-/// Encodes a record of [`MORE_FILES`] files at most in which the client of another may have claims.
+/// Encodes a record of at most [`MORE_FILES`] files in which the client of record `of` may have
+/// claims.
 pub(super) fn encode_more(of: RecordId, files: &[(FileKey, Kinds)]) -> Vec<u8> {
     let mut out = vec![MORE];
     out.extend_from_slice(&of.to_bytes());
@@ -110,7 +110,7 @@ pub(super) fn encode_more(of: RecordId, files: &[(FileKey, Kinds)]) -> Vec<u8> {
     out
 }
 
-/// Returns `None` for a record that is not understood.
+/// Decodes a record; `None` if it is malformed or of an unknown kind.
 pub(super) fn decode(record: &[u8], owners: SipKey) -> Option<Entry> {
     let older = |name| {
         let (had, addresses) = (Bound::ANYWHERE.into(), Vec::new());

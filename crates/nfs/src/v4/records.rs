@@ -1,16 +1,16 @@
-//! Records of clients: which claims each may have, so that after a restart only what could conflict
-//! with them is waited for ([`weir_vfs::grace`]).
+//! Records of clients: the claims that each may have, so that after a restart only conflicting
+//! requests have to wait ([`weir_vfs::grace`]).
 //!
-//! **When.** A claim that the client's record does not cover is recorded before it is acknowledged
+//! **Time.** A claim that the client's record does not cover is recorded before it is acknowledged
 //! ([`Nfs4::record`]): by its file while the record has room ([`recorded::room`]), and then as
-//! "anywhere in the volume", which covers all that follow. So a client that claims much waits for
-//! few records. Once in a while ([`TRIM`]), and when the server stops in order, the record is made
-//! to say what the client has ([`Nfs4::narrow`]): again by file, in records of their own if there
-//! are many.
+//! "anywhere in the volume", which covers all further claims. So a client with many claims waits
+//! for few records. Regularly ([`TRIM`]), and at an orderly stop of the server, the record is
+//! narrowed to the client's present claims ([`Nfs4::narrow`]): again by file, in additional records
+//! if there are many.
 //!
 //! **A record never covers less than the client has**, at whichever of its changes a crash comes.
-//! The log keeps their order. To list files elsewhere, a client's own record first says "anywhere",
-//! then the lists are written, then its own record relies on them.
+//! The log preserves their order. To list files in additional records, a client's own record first
+//! says "anywhere", then the lists are written, then its own record relies on them.
 
 use super::client::{Caller, Client, IN_USE, SERVICE};
 use super::kept::{Kept, More, Record};
@@ -26,14 +26,14 @@ use weir_base::limits::protocol::MAX_FILE_RECORDS;
 use weir_vfs::grace::{Bound, FileKey, Had, Kinds, RecordId};
 use weir_vfs::{Error, OpResult, Stop, volume};
 
-/// Seconds between two times at which records are trimmed.
+/// Interval in seconds at which records are trimmed.
 const TRIM: u64 = 60;
-/// Files of one client that are listed at most; of one with more, volumes are recorded.
+/// Maximum number of listed files of one client; for more, volumes are recorded.
 const MOST_FILES: usize = 64 * MORE_FILES;
 
 impl Nfs4 {
-    /// Records that a client may have such claims of a file; with `None`, that it may have some
-    /// soon. A claim must not be acknowledged before the LSN is durable.
+    /// Records that a client may have a claim; with `None`, that it may have some soon. The claim
+    /// must not be acknowledged before the LSN is durable.
     pub(super) fn record(&self, client: &Client, claim: Option<(FileKey, Kinds)>) -> OpResult<Lsn> {
         let mut record = client.record.lock();
         if let Some(record) = &*record
@@ -64,7 +64,7 @@ impl Nfs4 {
         }
         let encoded = || recorded::encode(name, &kept.had, &kept.addresses);
         let made = match id {
-            // It is durable since before the start.
+            // Durable since before the start.
             Some(id) if durable => Ok((id, Lsn(0))),
             Some(id) => self.records.replace(id, &encoded()).map(|lsn| (id, lsn)),
             None => self.records.add(SERVICE, &encoded()),
@@ -76,7 +76,7 @@ impl Nfs4 {
         Ok(lsn)
     }
 
-    /// Records that a client has another address, if it is recorded.
+    /// Records another address of a client that has a record.
     pub(super) fn record_addresses(&self, client: &Client) {
         if let Some(Record { kept, .. }) = client.record.lock().as_mut() {
             kept.addresses = addresses(client, &kept.addresses);
@@ -98,15 +98,16 @@ impl Nfs4 {
         }
     }
 
-    /// Removes the records of clients that have not come back in time, and have lost what they had.
+    /// Removes the records of clients that have not come back in time, and so have lost their
+    /// claims.
     pub(super) fn forget_before(&self) {
         for (_, gone) in self.before.lock().clients.drain() {
             self.forget(&gone.kept);
         }
     }
 
-    /// Removes from the records, once in a while, what clients have given up: after a restart
-    /// nobody waits for it.
+    /// Removes released claims from the records at regular intervals, so that nobody waits for them
+    /// after a restart.
     pub(super) fn trim_records(&self) {
         let now = self.monotonic().as_secs();
         if now < self.next_trim.load(Ordering::Relaxed) {
@@ -116,9 +117,8 @@ impl Nfs4 {
         self.registry.clients().iter().for_each(|c| self.narrow(c));
     }
 
-    /// Makes the records say what clients have, for the next start. To be called when no client is
-    /// served any more. A client that may still claim again what it had before this start is left
-    /// as it is recorded.
+    /// Narrows the records to the clients' present claims, for the next start. Call it when no
+    /// client is served any more. The record of a client that may still reclaim is left unchanged.
     pub(crate) fn list_claims(&self) {
         let grace = self.vfs.grace.runs(self.monotonic());
         for client in self.registry.clients() {
@@ -128,7 +128,7 @@ impl Nfs4 {
         }
     }
 
-    /// Makes a client's record say what it has. What cannot be written now stays as it is.
+    /// Narrows a client's record to its present claims. On an error the record stays as it is.
     fn narrow(&self, client: &Client) {
         let states = client.states.read();
         let mut slot = client.record.lock();
@@ -167,7 +167,7 @@ impl Nfs4 {
         Ok(())
     }
 
-    /// Makes a client's own record cover all.
+    /// Makes a client's own record cover all its claims.
     fn narrow_own(
         &self,
         client: &Client,
@@ -180,8 +180,8 @@ impl Nfs4 {
         Ok(())
     }
 
-    /// Makes records of files cover all but what the client's own record has of whole volumes, so
-    /// that its own has room for further files.
+    /// Lists files in additional records: all claims but those that the client's own record has as
+    /// whole volumes. This leaves room for further files in its own record.
     fn narrow_more(
         &self,
         client: &Client,
@@ -215,13 +215,13 @@ impl Nfs4 {
                 }
             }
         }
-        // Those that are left over list what the client no longer has.
+        // The remaining records list files that the client no longer has.
         self.forget_more(free.as_slice());
         let had = Had {
             whole: Bound::NOWHERE,
             files: all.files,
         };
-        // What is not written is covered by the client's own record.
+        // Files that were not written are covered by the client's own record.
         let had = written.as_ref().map_or_else(|_| Had::default(), |()| had);
         record.kept.more = Arc::new(More { ids, had });
         written?;
@@ -243,8 +243,8 @@ impl Nfs4 {
         Err(volume::FsError::NoSpace.into())
     }
 
-    /// Returns true if a name is that of a client that may claim again what it had, which is not at
-    /// the caller's address. The first such caller is logged.
+    /// Returns true if a name is that of a client that may still reclaim, and that is not at the
+    /// caller's address. The first such caller is logged.
     pub(super) fn is_recorded_elsewhere(&self, owner: &[u8], caller: &Caller<'_>) -> bool {
         if !self.vfs.grace.runs(caller.now) || Principal::of(caller.credential).is_proven() {
             return false;
@@ -264,7 +264,7 @@ impl Nfs4 {
     }
 }
 
-/// The addresses to record of a client: its own, then those that were recorded.
+/// Returns the addresses of a client to record: its own, then those recorded before.
 fn addresses(client: &Client, had: &[IpAddr]) -> Vec<IpAddr> {
     let mut all = client.reach.lock().addresses().to_vec();
     for address in had {

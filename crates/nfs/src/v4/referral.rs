@@ -1,24 +1,26 @@
-//! Referrals (RFC 8881 §11.3, §11.9): paths below which another server's file system is.
+//! Referrals (RFC 8881 §11.3, §11.9): paths that lead to file systems of other servers.
 //!
-//! In the pseudo file system such a path is a file system of its own that is *absent*: it has a name, and nothing else. An
-//! operation that names it goes there; whatever is then done there fails with NFS4ERR_MOVED, so that no client ever gets a handle of it.
-//! What a client can ask is where the file system is (`fs_locations`), and with that the few attributes that tell one file system from another.
+//! In the pseudo file system such a path is a file system of its own that is *absent*: it has a
+//! name, and nothing else. A client may look the name up. Every operation on it fails with
+//! NFS4ERR_MOVED, so no client ever gets a handle of it. A client can ask for the locations of the
+//! file system (`fs_locations`), and for the few attributes that distinguish file systems.
 
 use crate::rpc::xdr::Put;
 
-/// A path of this server that refers its clients to others.
+/// A path of this server that refers clients to other servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
     /// The path, such as `/projects/b`.
     pub path: String,
-    /// Where the file system is; each place has all of it.
+    /// Locations of the file system; each has all of it.
     pub locations: Vec<Location>,
 }
 
-/// A place of a file system.
+/// A location of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The server: a name, an address, or with a port a universal address (RFC 5665 §5.2.3.3).
+    /// The server: a name, an address, or an address with a port as a universal address (RFC 5665
+    /// §5.2.3.3).
     pub server: String,
     /// The path there.
     pub path: String,
@@ -37,7 +39,7 @@ impl Referral {
     }
 }
 
-/// The names in a path.
+/// Returns the names in a path.
 pub(super) fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty())
 }

@@ -1,4 +1,5 @@
-//! State of NFSv4 that a connection keeps: it spares looking up what its last requests used.
+//! State of NFSv4 that a connection keeps, to save look-ups of the session and states of its last
+//! requests.
 
 use super::session::Session;
 use super::state::Recent;

@@ -1,4 +1,4 @@
-//! The service: calls in, replies out, what waits in between; clients that come, go and are recorded.
+//! The service: calls in, replies out, suspended calls in between; notices of the table of claims.
 
 use super::args::{self, Head};
 use super::compound::Ran;
@@ -55,7 +55,8 @@ impl Nfs4 {
             Ok(Ran::Replay(reply, lsn)) => Outcome::Reply(reply, lsn),
             Err(why) => refuse(call.xid, why),
             Ok(Ran::Waits(wait)) => {
-                // The memory of a call that waits for its limits is accounted to its client's credit.
+                // The memory of a call that is deferred by limits is charged to its client's
+                // credit.
                 let held = wait.is_limit().then(|| {
                     let bytes = record.len() + HELD_OVERHEAD;
                     self.vfs.throttle.hold(conn.peer.ip(), bytes)
@@ -97,7 +98,7 @@ impl Nfs4 {
         cursor: &mut Cursor,
         unread: Option<Unread>,
     ) -> Result<Ran, Refusal> {
-        // What was revoked must not be used any more.
+        // Revoked state must not be used any more.
         self.poll_notices();
         let credential = call.credential()?;
         let table = self.vfs.exports();
@@ -116,7 +117,8 @@ impl Nfs4 {
         Ok(ran)
     }
 
-    /// Deals with what the table of claims has reported, if anything: one relaxed load. No state of a client may be locked.
+    /// Processes the pending notices of the table of claims; without any, this is one relaxed load.
+    /// The caller must hold no lock on a client's states.
     pub(crate) fn poll_notices(&self) {
         if self.any_notice.load(Ordering::Relaxed) {
             self.take_notices();
@@ -128,12 +130,12 @@ impl Nfs4 {
         Outcome::Reply(reply, lsn)
     }
 
-    /// The reply to a request that is to be sent again later: its slot does not move.
+    /// Returns the reply that asks the client to try again later: the slot does not move.
     pub(crate) fn delayed(&self, conn: &ConnInfo, call: &Call<'_>) -> ReplyBuf {
         self.refused(conn, call, Status::Delay)
     }
 
-    /// The reply to a request whose SEQUENCE fails so: its slot does not move.
+    /// Returns the reply to a request whose SEQUENCE fails with `status`: the slot does not move.
     pub(crate) fn refused(&self, conn: &ConnInfo, call: &Call<'_>, status: Status) -> ReplyBuf {
         let sequence = operation::nfs4(args::SEQUENCE);
         self.vfs.count_failure(conn.id, sequence, status as u32);
@@ -149,8 +151,9 @@ impl Nfs4 {
         ReplyBuf::whole(out, None)
     }
 
-    /// The reply to a long request of `bytes` of which only `head` is there, because what it is to write cannot be written: its
-    /// operations are carried out up to the one that has the data, which fails with `status`.
+    /// Returns the reply to a long request of `bytes` of which only `head` has arrived, and whose
+    /// data cannot be written. Carries out its operations up to the one with the data, which fails
+    /// with `status`.
     pub(crate) fn refuse_data(
         &self,
         conn: &ConnInfo,
@@ -180,11 +183,12 @@ impl Nfs4 {
         }
     }
 
-    /// What the head of a long request shows: the handle of the file that it is to write. `None` if it shows none.
+    /// Returns the handle of the file that a long request writes, read from its head. `None` if the
+    /// head does not contain it.
     ///
     /// # Errors
-    /// BADSESSION. A client learns so of a restart, and sends the request again in a new session; whatever else RPC refuses
-    /// its request with, the program that writes sees as an error.
+    /// BADSESSION. It tells the client of a restart, after which it sends the request again in a
+    /// new session. A refusal by RPC would be an error for the program that writes.
     pub(crate) fn long<'h>(
         &self,
         conn: &ConnInfo,
@@ -195,7 +199,8 @@ impl Nfs4 {
         Some(known.map(|_| handle).ok_or(Status::BadSession))
     }
 
-    /// Parks and forgets clients whose leases have run out; about once a second.
+    /// Does the periodic work, and parks and removes clients whose leases have expired. Call it
+    /// about once a second.
     pub(crate) fn tick(&self) {
         self.take_notices();
         self.tick_callbacks();
@@ -210,7 +215,7 @@ impl Nfs4 {
         for client in passed.courteous {
             self.vfs.claims.park(&client.claims);
             if !client.is_courteous() {
-                // It came back in between.
+                // The client came back in between.
                 self.vfs.claims.unpark(&client.claims);
             }
         }
@@ -223,7 +228,8 @@ impl Nfs4 {
         }
     }
 
-    /// Deals with what the table of claims has reported. It reports from within calls that may hold a client's states.
+    /// Processes the pending notices of the table of claims. They are queued, since the table
+    /// reports from within calls that may hold the lock on a client's states.
     fn take_notices(&self) {
         if !self.any_notice.swap(false, Ordering::AcqRel) {
             return;
@@ -274,7 +280,7 @@ impl Nfs4 {
     }
 }
 
-/// A cursor that waits. One that is dropped leaves its slot as it must.
+/// A suspended request. If it is dropped, it releases its slot as [`Cursor::abandon`] describes.
 struct Waiting {
     service: Arc<Nfs4>,
     cursor: Option<Box<Cursor>>,

@@ -1,4 +1,4 @@
-//! The state of the service: its clients, what is recorded of them, and what they wait for.
+//! State of the service: its clients, their records, and its queues.
 
 use super::blocked::Blocked;
 use super::calls::Callbacks;
@@ -24,7 +24,7 @@ use weir_vfs::grace::{Claimant, FileKey, Records};
 use weir_vfs::volume::DoneCall;
 use weir_vfs::{ExportTable, Vfs};
 
-/// What the service is made of.
+/// Dependencies of the service.
 pub(crate) struct Parts {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -42,17 +42,17 @@ pub(crate) struct Nfs4 {
     pub(super) clock: Arc<dyn Clock>,
     pub(crate) registry: Registry,
     pub(super) records: Arc<Records>,
-    /// Records of before the start, of clients that have not come back.
+    /// Records from before the start, of clients that have not come back.
     pub(super) before: Mutex<Before>,
-    /// Number of records of files beside those of clients.
+    /// Number of records of files, besides those of clients.
     pub(super) file_records: AtomicUsize,
-    /// When records are trimmed next, in seconds on the monotonic clock.
+    /// Time at which records are trimmed next, in seconds on the monotonic clock.
     pub(super) next_trim: AtomicU64,
-    /// What was carried out before the start.
+    /// Operations that were carried out before the start.
     pub(super) before_start: persistent::Before,
-    /// Distinguishes owners of opens and locks in the table of claims.
+    /// Key of the hashes that identify owners of opens and locks in the table of claims.
     pub(super) owners: SipKey,
-    /// `so_major_id` and the server's scope: the same over restarts, another for another server.
+    /// `so_major_id` and the server's scope: constant over restarts, and unique to the server.
     pub(super) identity: Box<[u8]>,
     /// The pseudo file system of the newest table of exports, with the table's generation.
     pub(super) pseudo: RwLock<(u64, Arc<Pseudo>)>,
@@ -60,23 +60,24 @@ pub(crate) struct Nfs4 {
     pub(super) recalled: Recalled,
     pub(super) blocked: Blocked,
     pub(crate) offloads: Offloads,
-    /// Names of users and groups, if clients may use them.
+    /// Maps names of users and groups, if clients may use names.
     pub(crate) idmap: OnceLock<IdMap>,
-    /// Paths for which clients are to go to other servers.
+    /// Paths for which clients are referred to other servers.
     pub(crate) referrals: OnceLock<Vec<Arc<Referral>>>,
-    /// Itself, for work in the background.
+    /// The service itself, for work in the background.
     pub(super) me: Weak<Nfs4>,
-    /// When memory was short last, in seconds on the monotonic clock, from 1; 0: all may use all of their slots.
+    /// Time of the last shortage of memory, in seconds on the monotonic clock, at least 1. It is 0
+    /// while clients may use all of their slots.
     pub(super) pressed: AtomicU64,
     pub(super) patience: Patience,
     pub(super) notices: Mutex<Vec<Notice>>,
     pub(super) any_notice: AtomicBool,
-    /// Whether callers can be established by Kerberos.
+    /// True if callers can be established by Kerberos.
     pub(crate) kerberos: AtomicBool,
 }
 
 impl Nfs4 {
-    /// Starts the service: clients that had state before the start are expected.
+    /// Starts the service, which expects the clients that had state before the start.
     pub(crate) fn start(p: Parts) -> Arc<Nfs4> {
         let owners = p.vfs.derive_secret(b"nfs4 owners");
         let sessions = p.vfs.derive_secret(b"nfs4 sessions");
@@ -130,12 +131,12 @@ impl Nfs4 {
         })
     }
 
-    /// The client has nothing any more.
+    /// Ends a client: releases all its state, claims and records.
     pub(super) fn end(&self, client: &Client) {
-        // A thread that enters a claim for it holds its states and has seen that it has not expired: what is released
-        // behind them is all there will be.
+        // A thread that adds a claim holds the lock on the states and has seen that the client has
+        // not expired. So nothing is added after the states have been taken.
         client.expire();
-        // Pins are dropped where nothing is locked.
+        // Pins are dropped without any lock.
         let states = {
             let mut states = client.states.write();
             std::mem::replace(&mut *states, super::state::States::new(0, 0))
@@ -153,7 +154,7 @@ impl Nfs4 {
         self.vfs.grace.finished(&client.claimant());
     }
 
-    /// The client is gone; what it had in the table of claims is released with it.
+    /// Removes the client's blocked lock requests.
     pub(super) fn forget_waiting(&self, client: &Client) {
         self.blocked.take(|w| w.client.id == client.id);
     }
@@ -166,7 +167,7 @@ impl Nfs4 {
         self.clock.monotonic()
     }
 
-    /// The pseudo file system of a table of exports.
+    /// Returns the pseudo file system of a table of exports.
     pub(super) fn pseudo(&self, table: &ExportTable) -> Arc<Pseudo> {
         let generation = table.generation();
         {
@@ -175,7 +176,7 @@ impl Nfs4 {
                 return Arc::clone(&cached.1);
             }
         }
-        // The time distinguishes it from those of before the start.
+        // The time distinguishes the change attribute from those before the start.
         let now = self.clock.now();
         let change = (now.secs as u64)
             .wrapping_mul(1_000_000_000)

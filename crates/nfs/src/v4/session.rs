@@ -1,4 +1,4 @@
-//! Sessions (RFC 8881 §2.10): slots, limits of the channels, the connections that callbacks may take.
+//! Sessions (RFC 8881 §2.10): slots, limits of the channels, and connections for callbacks.
 
 use super::args::{Channel, CreateSession, Security};
 use super::backchannel::BackChannel;
@@ -13,20 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_base::limits::net::MAX_RECORD;
 use weir_base::{Budget, Reservation};
 
-/// Slots of a session at most (Linux's own limit).
+/// Maximum number of slots of a session (Linux's own limit).
 pub const MAX_SLOTS: u32 = 1024;
-/// Bytes that a session is charged when it is made, besides its slots.
+/// Memory charged for a session besides its slots, in bytes.
 const SESSION_BYTES: usize = 1024;
-/// Operations of a COMPOUND at most.
+/// Maximum number of operations of a COMPOUND.
 pub const MAX_OPERATIONS: u32 = 64;
-/// Bytes of a reply that is kept, at most.
+/// Maximum size of a kept reply in bytes.
 const MAX_CACHED: u32 = 8192;
-/// Bytes below which a channel carries no SEQUENCE.
+/// Minimum message size in bytes of a channel, as SEQUENCE needs it.
 const MIN_MESSAGE: u32 = 256;
 
-/// `CREATE_SESSION4_FLAG_PERSIST`: requests are carried out once over restarts of the server, too (§18.36.3).
+/// `CREATE_SESSION4_FLAG_PERSIST`: requests are carried out once even over a restart of the server
+/// (§18.36.3).
 pub const PERSIST: u32 = 1;
-/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`: this connection takes callbacks, too (§18.36.3).
+/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`: this connection is also used for callbacks (§18.36.3).
 pub const CONN_BACK_CHAN: u32 = 2;
 
 /// See the module's head.
@@ -37,26 +38,27 @@ pub struct Session {
     pub client: Arc<Client>,
     /// The slots of the fore channel.
     pub slots: Slots,
-    /// The fore channel, as granted.
+    /// The granted fore channel.
     pub fore: Channel,
     /// The back channel.
     pub back: BackChannel,
-    /// The minor version under which it was created: that of callbacks.
+    /// The minor version under which it was created, which callbacks use.
     pub minor: u32,
-    /// Bits of `CREATE_SESSION4_FLAG_*`, as granted.
+    /// The granted bits of `CREATE_SESSION4_FLAG_*`.
     pub flags: u32,
-    /// Connections that requests may come over, of a client with SP4_MACH_CRED: they have to be bound by the machine
-    /// (§2.10.3.1). Others take any connection.
+    /// Connections for requests, if the client has SP4_MACH_CRED: the machine has to bind them
+    /// (§2.10.3.1). Other clients may use any connection.
     bound: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
     _memory: Reservation,
 }
 
-/// Connections at most that are known to be bound; of more the oldest have to be bound again.
+/// Maximum number of bound connections that are remembered; the oldest of more have to be bound
+/// again.
 const MAX_BOUND: usize = 64;
 
 impl Session {
-    /// A session as it is asked for, as far as it is granted.
+    /// Creates a session as requested, within the server's limits.
     ///
     /// # Errors
     /// TOOSMALL; DELAY if the budget has no room.
@@ -104,12 +106,13 @@ impl Session {
         })
     }
 
-    /// Whether its requests are carried out once over restarts of the server, too.
+    /// Returns true if its requests are carried out once even over a restart of the server.
     pub fn is_persistent(&self) -> bool {
         self.flags & PERSIST != 0
     }
 
-    /// Requests may come over this connection.
+    /// Binds a connection, so that requests may come over it. Only needed for a client with
+    /// SP4_MACH_CRED.
     pub fn bind(&self, connection: u64) {
         if self.client.machine.is_none() {
             return;
@@ -122,12 +125,12 @@ impl Session {
         bound.push_back(connection);
     }
 
-    /// Whether that is so, of a client with SP4_MACH_CRED.
+    /// Returns true if a connection is bound. Only meaningful for a client with SP4_MACH_CRED.
     pub fn is_bound(&self, connection: u64) -> bool {
         self.bound.lock().contains(&connection)
     }
 
-    /// Whether it has been destroyed.
+    /// Returns true if it has been destroyed.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -138,13 +141,14 @@ impl Session {
     }
 }
 
-/// The client id that a session's id begins with.
+/// Returns the client id in a session id.
 pub(super) fn client_of(id: &SessionId) -> u64 {
     let [client @ .., _, _, _, _, _, _, _, _] = *id;
     u64::from_be_bytes(client)
 }
 
-/// A session of before the restart as it would be asked for now: one slot, for one request, and limits that the request does not exceed.
+/// Returns the arguments for a stand-in of a session from before the restart: one slot, for one
+/// request, and limits that the request does not exceed.
 pub(super) fn as_asked(client: &Client) -> CreateSession<'static> {
     let channel = Channel {
         header_pad: 0,

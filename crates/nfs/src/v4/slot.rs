@@ -1,21 +1,24 @@
 //! The slots of a session: each request is carried out once (RFC 8881 §2.10.6).
 //!
-//! A slot has one request under way at most. Its sequence number distinguishes a new request (the next number), a
-//! retransmission (the same), and a client that has lost count (any other). A retransmission gets the reply of the first
-//! execution, if the client had asked for it to be kept, together with the log record that the first one waited for: a
-//! replay must not say more than its original. What distinguishes a retransmission from another request under the same
-//! number is a checksum of its first bytes and its length.
+//! A slot has at most one request under way. The sequence number distinguishes a new request (the
+//! next number), a retransmission (the same number), and a client that has lost count (any other).
+//! A retransmission gets the reply of the first execution, if the client had asked for it to be
+//! kept, and waits for the same log record: a replay must not promise more than its original. A
+//! checksum of the first bytes and of the length distinguishes a retransmission from another
+//! request under the same number.
 //!
-//! **A request that is dropped.** The connection of a request that waits may end. If it has changed nothing, the slot goes
-//! back to the number before, and the retransmission is a new request. If it has, its reply is kept as it stands: the
-//! operation that waited is answered DELAY, and those before it with what they did.
+//! **Dropped requests.** The connection of a suspended request may end. If the request has changed
+//! nothing, the slot goes back to the number before, and a retransmission is a new request.
+//! Otherwise its reply is kept: DELAY for the suspended operation, and the results of those before
+//! it.
 //!
-//! **Memory.** The first slots are charged when the session is made, others in groups when they are first used, kept replies when
-//! they are kept. A request in a slot that there is no room for is answered DELAY. If the budget has no room
-//! for a reply it is not kept, which the client learns only if it needs it (RETRY_UNCACHED_REP). When memory is short, clients are
-//! to use fewer slots: the *target* is halved, and what is kept beyond it goes when the client has followed (§2.10.6.1). It rises again
-//! when memory has been enough for a while. The number of slots that are accepted stays what was granted, so no slot's
-//! sequence number is ever begun anew.
+//! **Memory.** The first slots are charged with the session, others in groups when they are first
+//! used, kept replies when they are kept. A request in a slot without memory is answered DELAY. If
+//! the budget has no room for a reply, the reply is not kept. The client notices this only if it
+//! needs the reply (RETRY_UNCACHED_REP). When memory is short, clients are to use fewer slots: the
+//! *target* is halved, and replies kept beyond it are dropped once the client has followed
+//! (§2.10.6.1). The target rises again when memory has sufficed for a while. The server always
+//! accepts the granted number of slots, so no slot's sequence number ever starts anew.
 
 use super::status::Status;
 use crate::rpc::failure::Cut;
@@ -24,11 +27,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::{Budget, Lsn, Reservation};
 
-/// Slots that are allocated, and charged for, together.
+/// Number of slots that are allocated and charged together.
 const GROUP: usize = 16;
-/// Slots that a client with more may always use.
+/// Minimum target of a client with more slots.
 const LEAST_TARGET: u32 = 8;
-/// What a kept reply is charged beyond its bytes.
+/// Memory charged for a kept reply besides its bytes.
 const KEPT_OVERHEAD: usize = 64;
 
 /// The results of a COMPOUND, from its status on.
@@ -37,7 +40,7 @@ pub struct Results {
     pub bytes: Box<[u8]>,
     /// The log record that they wait for.
     pub lsn: Option<Lsn>,
-    /// How they fail if that is never written.
+    /// Place to cut the results if that record is never written.
     pub cut: Option<Cut>,
 }
 
@@ -50,19 +53,21 @@ pub struct Kept {
 
 #[derive(Default)]
 struct State {
-    /// Of the last request.
+    /// Sequence number of the last request.
     sequence: u32,
-    /// Of its first bytes; `None` before the first one, and after one that was never made.
+    /// Checksum of the last request; `None` before the first one, and after one that was undone.
     checksum: Option<u32>,
     kept: Option<Arc<Kept>>,
 }
 
-/// In a cache line of its own: a client deals its slots to connections as they come, and those are of different cores.
+/// A slot, in a cache line of its own: a client distributes its slots over connections, which
+/// belong to different cores.
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot {
     state: Mutex<State>,
-    /// A request is under way. It begins under the lock; one whose reply is not kept ends without.
+    /// True while a request is under way. It is set under the lock; a request whose reply is not
+    /// kept clears it without.
     busy: AtomicBool,
 }
 
@@ -72,10 +77,10 @@ impl Slot {
     }
 }
 
-/// Slots that were allocated together.
+/// Slots that are allocated together.
 type Group = Box<[Slot]>;
 
-/// Bytes of `count` slots.
+/// Returns the size of `count` slots in bytes.
 fn bytes_of(count: usize) -> usize {
     count * size_of::<Slot>()
 }
@@ -84,31 +89,31 @@ fn bytes_of(count: usize) -> usize {
 pub struct Slots {
     count: u32,
     groups: Box<[OnceLock<Group>]>,
-    /// Of all groups that are allocated.
+    /// Memory of all allocated groups.
     memory: Mutex<Reservation>,
-    /// How many the client is to use.
+    /// Number of slots that the client should use.
     target: AtomicU32,
-    /// The target beyond which nothing is kept any more; all slots if the client has not followed yet.
+    /// Number of slots whose replies are kept: all until the client has followed a lower target.
     trimmed: AtomicU32,
-    /// A reply was not kept for want of memory.
+    /// True if a reply was not kept, or a slot not allocated, for lack of memory.
     pressed: AtomicBool,
     budget: Arc<Budget>,
-    /// The highest slot that was ever used.
+    /// Number of the highest slot ever used.
     highest: AtomicU32,
 }
 
-/// What a request is to its slot.
+/// State of a request in its slot.
 pub enum Seen {
-    /// A new one, which is under way now.
+    /// New; it is now under way.
     New,
-    /// Sent again, and this was the reply.
+    /// A retransmission, with its kept reply.
     Answered(Arc<Kept>),
-    /// An error of SEQUENCE.
+    /// Refused: SEQUENCE fails with this status.
     Refused(Status),
 }
 
 impl Slots {
-    /// Makes `count` slots; `None` if the budget has no room for the first of them.
+    /// Creates `count` slots; `None` if the budget has no room for the first group.
     pub fn new(count: u32, budget: &Arc<Budget>) -> Option<Slots> {
         let groups = (count as usize).div_ceil(GROUP);
         let memory = budget.try_reserve(groups * size_of::<OnceLock<Group>>())?;
@@ -126,18 +131,18 @@ impl Slots {
         has_first.then_some(slots)
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns a slot that was used, or is a neighbour of one.
+    /// Returns a slot if its group has been allocated.
     fn slot(&self, slot: u32) -> Option<&Slot> {
         let group = self.groups.get(slot as usize / GROUP)?.get()?;
         group.get(slot as usize % GROUP)
     }
 
-    /// Returns a slot, which is allocated with its neighbours if need be; `None` if there is no memory.
+    /// Returns a slot, after allocating its group if necessary; `None` if there is no memory.
     fn slot_or_new(&self, slot: u32) -> Option<&Slot> {
         if let Some(slot) = self.slot(slot) {
             return Some(slot);
@@ -166,12 +171,12 @@ impl Slots {
         })
     }
 
-    /// How many the client is to use.
+    /// Returns the number of slots that the client should use.
     pub fn target(&self) -> u32 {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Halves the target; returns it, unless it is as low as it gets.
+    /// Halves the target. Returns the new one, or `None` if it was at its minimum.
     pub fn lower(&self) -> Option<u32> {
         let lower = |target: u32| (target > LEAST_TARGET).then(|| (target / 2).max(LEAST_TARGET));
         let order = Ordering::Relaxed;
@@ -179,7 +184,7 @@ impl Slots {
         Some(self.target())
     }
 
-    /// Doubles the target; false if it is that of all slots.
+    /// Doubles the target; returns false if it already includes all slots.
     pub fn raise(&self) -> bool {
         let (all, order) = (self.count(), Ordering::Relaxed);
         let higher = |target: u32| (target < all).then(|| (target * 2).min(all));
@@ -190,7 +195,8 @@ impl Slots {
         raised
     }
 
-    /// The client uses no slot beyond `highest`: what is kept of those beyond the target goes.
+    /// Handles a request whose client uses no slot beyond `highest`: if that is below the target,
+    /// drops the replies kept beyond the target.
     pub fn follows(&self, highest: u32) {
         let target = self.target();
         if target >= self.trimmed.load(Ordering::Relaxed) || highest >= target {
@@ -202,17 +208,18 @@ impl Slots {
         }
     }
 
-    /// Whether a reply was not kept for want of memory since this was asked last.
+    /// Returns true if memory was lacking since the last call.
     pub fn take_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::Relaxed)
     }
 
-    /// The highest slot that was ever used.
+    /// Returns the number of the highest slot ever used.
     pub fn highest(&self) -> u32 {
         self.highest.load(Ordering::Relaxed)
     }
 
-    /// Begins a request with this number in a slot; `None` if there is no memory for the slot, which was never used.
+    /// Begins a request with this sequence number in a slot; `None` if there is no memory for the
+    /// slot.
     pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Option<Seen> {
         if slot >= self.count {
             return Some(Seen::Refused(Status::BadSlot));
@@ -250,7 +257,7 @@ impl Slots {
         }
     }
 
-    /// The request in the slot is answered; with `reply`, that is kept.
+    /// Ends the request in the slot, and keeps `reply`, if any.
     pub fn end(&self, slot: u32, reply: Option<Results>) {
         let kept = reply.and_then(|results| {
             let bytes = results.bytes.len() + KEPT_OVERHEAD;
@@ -272,12 +279,13 @@ impl Slots {
         });
     }
 
-    /// The request in the slot was never made.
+    /// Undoes the request in the slot, which changed nothing.
     pub fn undo(&self, slot: u32) {
         self.over(slot, |state| {
             let mut s = state.lock();
             let sequence = s.sequence.wrapping_sub(1);
-            // Nothing is known of the request before: a retransmission of it is out of order, and its client has its reply.
+            // The state of the request before is lost. Its client has the reply, so a
+            // retransmission of it would be out of order.
             *s = State {
                 sequence,
                 ..State::default()
@@ -286,7 +294,8 @@ impl Slots {
         });
     }
 
-    /// The request in the slot ends, together with what `change` does under the lock, if it takes it.
+    /// Ends the request in the slot. If `change` takes the lock, the slot becomes free before the
+    /// lock is released.
     fn over(&self, slot: u32, change: impl FnOnce(&Mutex<State>) -> Option<MutexGuard<'_, State>>) {
         if let Some(slot) = self.slot(slot) {
             assert!(slot.is_busy(), "a slot whose request ends has one");
@@ -296,7 +305,7 @@ impl Slots {
         }
     }
 
-    /// Whether any request is under way but the one in `slot`.
+    /// Returns true if any request but the one in `slot` is under way.
     pub fn busy_beside(&self, slot: Option<u32>) -> bool {
         let mut others = self.allocated().filter(|(at, _)| slot != Some(*at));
         others.any(|(_, s)| s.is_busy())

@@ -103,7 +103,7 @@ proptest! {
 #[test]
 fn sequence_numbers_wrap() {
     let slots = Slots::new(1, &Budget::new(1 << 20)).unwrap();
-    // Where a client that began at 1 comes after 2^32 requests.
+    // The sequence number of a client that began at 1, after 2^32 requests.
     slots.slot(0).unwrap().state.lock().sequence = u32::MAX;
     assert_eq!(results(slots.begin(0, 0, 5)), Ok(None));
     slots.end(0, None);

@@ -1,18 +1,21 @@
-//! What a client has open and locked, by stateid (RFC 8881 §8.2, §9).
+//! State of a client by stateid: opens, locks and delegations (RFC 8881 §8.2, §9).
 //!
-//! The claims themselves are in the table that all protocols share (`weir_vfs::claims`); a stateid names an owner and a file
-//! there. An open owner and a lock owner are known there by a keyed hash of their bytes, so that no table of owners is
-//! needed; a lock owner's bytes are kept with its locks, for the clients that are denied one.
+//! The claims themselves are in the table that all protocols share (`weir_vfs::claims`); a stateid
+//! names an owner and a file there. Open owners and lock owners are identified there by a keyed
+//! hash of their bytes, so that no table of owners is needed. A lock owner's bytes are kept with
+//! its locks, for the clients that are denied a lock.
 //!
-//! A delegation is a grant there, held by the client under the key [`DELEGATIONS`].
+//! A delegation is a grant in that table, held by the client under the key [`DELEGATIONS`].
 //!
-//! What was revoked has no claim any more; its stateid is kept until the client frees it (§10.2.1, §8.4.2).
+//! A revoked state has no claim any more; its stateid is kept until the client frees it (§10.2.1,
+//! §8.4.2).
 //!
-//! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
-//! recognised. Its seqid begins at 1 and counts changes.
+//! A stateid is (start, client's number, number of the state), so one of another client or of an
+//! earlier start is recognised. Its seqid begins at 1 and counts changes.
 //!
-//! Looking up takes the client's lock for reading, unless the connection remembers what is sought ([`Recent`]). OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
-//! claims, so that a stateid and the claim that it names change together; the table's notices never take it.
+//! A look-up takes the client's lock for reading, unless the connection remembers the state
+//! ([`Recent`]). OPEN, CLOSE, LOCK and LOCKU take it for writing while they call the table of
+//! claims, so that a stateid and its claim change together. The table's notices never take it.
 
 use super::callback::CALL_BYTES;
 use super::status::Status;
@@ -29,22 +32,24 @@ use weir_vfs::claims::{Modes, Owner, Who};
 use weir_vfs::grace::{FileKey, Had, Kinds};
 use weir_vfs::volume::{Attr, Pin};
 
-/// Under which a client holds its delegations: opens and I/O of its own do not break them.
+/// Key under which a client holds its delegations: opens and I/O of its own do not break them.
 pub static DELEGATIONS: Who = Who::key(0);
 
-/// What an open is charged here, beside its claim.
+/// Memory charged for an open besides its claim, in bytes.
 pub const OPEN_BYTES: usize = 512;
-/// What a delegation is charged here, beside its grant: with its recall and one question to its holder, which may wait.
+/// Memory charged for a delegation besides its grant, in bytes. Includes its recall and one call to
+/// its holder, which may be queued.
 pub const DELEGATION_BYTES: usize = 384 + 2 * CALL_BYTES;
-/// What a lock owner's state in a file is charged here.
+/// Memory charged for a lock owner's state in a file, in bytes.
 pub const LOCK_BYTES: usize = 384;
 
-/// Bits of `share_access` and `share_deny`: OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_DENY_READ (§18.16.1).
+/// Read bits of `share_access` and `share_deny`: OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_DENY_READ
+/// (§18.16.1).
 pub const READ: u32 = 1;
-/// The same for writing: OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_WRITE.
+/// Write bits of both: OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_WRITE.
 pub const WRITE: u32 = 2;
 
-/// `share_access` or `share_deny` as modes.
+/// Converts `share_access` or `share_deny` to modes.
 pub fn modes(share: u32) -> Modes {
     let mut modes = Modes::NONE;
     if share & READ != 0 {
@@ -73,17 +78,17 @@ pub fn delegation_kinds(write: bool) -> Kinds {
     }
 }
 
-/// What reading and writing under an open or a delegation go by. It keeps nothing of the file, so that it may outlive the state: a
-/// connection remembers some ([`Recent`]).
+/// The part of an open or a delegation that READ and WRITE need. It does not pin the file, so it
+/// may outlive the state: a connection remembers some ([`Recent`]).
 pub struct Basis {
-    /// The file that it is of.
+    /// The file of the state.
     pub file: FileId,
-    /// As which owner the table of claims knows what is done under it.
+    /// Owner in the table of claims for operations under the state.
     pub owner: Owner,
-    /// What of `share_access` is in force.
+    /// `share_access` in force.
     access: AtomicU32,
     seqid: AtomicU32,
-    /// It was closed, returned or revoked.
+    /// True if the state was closed, returned or revoked.
     over: AtomicBool,
 }
 
@@ -98,36 +103,37 @@ impl Basis {
         })
     }
 
-    /// `share_access` that is in force.
+    /// Returns `share_access` in force.
     pub fn access(&self) -> u32 {
         self.access.load(Ordering::Relaxed)
     }
 
-    /// Whether it was closed, returned or revoked.
+    /// Returns true if the state was closed, returned or revoked.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Whether it was already.
+    /// Ends it; returns true if it had already ended.
     fn end(&self) -> bool {
         self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether a stateid of it is the newest (§8.2.2).
+    /// Returns true if `seqid` is the newest of the state (§8.2.2).
     fn is_newest(&self, seqid: u32) -> bool {
         seqid == 0 || seqid == self.seqid.load(Ordering::Relaxed)
     }
 }
 
-/// What a connection's last requests read and wrote under, by stateid. Found here, it takes neither the lock of the client's states
-/// nor a counter of references, both of which the requests of all its connections would write.
+/// States of a connection's last READs and WRITEs, by stateid. A state found here needs neither the
+/// lock of the client's states nor a reference count. The requests of all the client's connections
+/// would write to both.
 #[derive(Default)]
 pub struct Recent(RefCell<Option<Box<[Option<Place>; RECENT]>>>);
 
-/// The `other` of a stateid, and what it names.
+/// The `other` of a stateid, and its state.
 type Place = ([u8; 12], Arc<Basis>);
 
-/// States that a connection remembers at most.
+/// Maximum number of states that a connection remembers.
 const RECENT: usize = 16;
 
 impl Recent {
@@ -135,7 +141,7 @@ impl Recent {
         usize::from(other[11]) % RECENT
     }
 
-    /// Takes out what a stateid names, if it is the newest of a state that is not over.
+    /// Takes the state of a stateid, if the stateid is its newest and it has not ended.
     pub fn take(&self, id: &StateId) -> Option<Arc<Basis>> {
         let mut all = self.0.borrow_mut();
         let place = all.as_mut()?.get_mut(Self::at(&id.other))?;
@@ -144,7 +150,7 @@ impl Recent {
         Some(basis)
     }
 
-    /// Puts it there, or back.
+    /// Puts a state there, or back.
     pub fn put(&self, id: &StateId, basis: Arc<Basis>) {
         let mut all = self.0.borrow_mut();
         let all = all.get_or_insert_default();
@@ -154,7 +160,7 @@ impl Recent {
     }
 }
 
-/// What waits of a connection's requests remembers nothing.
+/// A clone is empty: a suspended request remembers no states.
 impl Clone for Recent {
     fn clone(&self) -> Recent {
         Recent::default()
@@ -170,11 +176,12 @@ impl std::fmt::Debug for Recent {
 /// An open of a file by an open owner.
 pub struct Open {
     basis: Arc<Basis>,
-    /// What of `share_deny` is in force.
+    /// `share_deny` in force.
     deny: AtomicU32,
-    /// Which combinations were opened, by access + 4 × deny: what OPEN_DOWNGRADE may go back to.
+    /// Set of the combinations that were opened, as bits access + 4 × deny: OPEN_DOWNGRADE may
+    /// return to them.
     opened: AtomicU32,
-    /// Keeps the file when it loses its last name; none in snapshots.
+    /// Keeps the file after it has lost its last name; `None` in snapshots.
     _pin: Option<Pin>,
     /// Numbers of the lock owners' states.
     locks: Mutex<Vec<u32>>,
@@ -188,7 +195,7 @@ impl Deref for Open {
 }
 
 impl Open {
-    /// `share_access` and `share_deny` that are in force.
+    /// Returns `share_access` and `share_deny` in force.
     pub fn shares(&self) -> (u32, u32) {
         (
             self.access.load(Ordering::Relaxed),
@@ -196,12 +203,12 @@ impl Open {
         )
     }
 
-    /// Whether it was opened once and never again.
+    /// Returns true if it was opened only once.
     pub fn is_new(&self) -> bool {
         self.seqid.load(Ordering::Relaxed) == 1
     }
 
-    /// Takes note of shares that are in force now; `opened` has been opened so.
+    /// Sets the shares in force; `opened` is added to the combinations that were opened.
     fn set(&self, access: u32, deny: u32, opened: Option<(u32, u32)>) {
         self.access.store(access, Ordering::Relaxed);
         self.deny.store(deny, Ordering::Relaxed);
@@ -211,7 +218,7 @@ impl Open {
         }
     }
 
-    /// Whether these shares are a union of some that were opened (§18.18.3).
+    /// Returns true if these shares are a union of some that were opened (§18.18.3).
     pub fn was_opened_as(&self, access: u32, deny: u32) -> bool {
         let opened = self.opened.load(Ordering::Relaxed);
         let within = (0..16).filter(|at| opened & 1 << at != 0);
@@ -222,29 +229,30 @@ impl Open {
     }
 }
 
-/// What a lock owner has locked of a file, under an open.
+/// Locks of a lock owner in a file, under an open.
 pub struct Locks {
     /// The open under which it locks.
     pub open: Arc<Open>,
-    /// The lock owner, as the table of claims knows it.
+    /// The lock owner in the table of claims.
     pub owner: Owner,
     seqid: AtomicU32,
 }
 
 /// A delegation of a file to the client (§10.4).
 pub struct Delegation {
-    /// The file that the client may open and cache by itself, and the client as the holder of the grant.
+    /// The file, and the client as the holder of the grant.
     basis: Arc<Basis>,
-    /// For writing, too.
+    /// True if the client may cache writes, too.
     pub write: bool,
-    /// Change and size at the time of the grant, as the client was sent them.
+    /// Change and size at the grant, as sent to the client.
     pub granted: (u64, u64),
-    /// Times of access and of modification at the grant, if the client keeps them from then on (RFC 9754 §5).
+    /// Times of access and of modification at the grant, if the client keeps the file's times from
+    /// then on (RFC 9754 §5).
     times: Option<(Time, Time)>,
     /// The stateid.
     pub id: StateId,
     number: u32,
-    /// Keeps the file when it loses its last name.
+    /// Keeps the file after it has lost its last name.
     _pin: Option<Pin>,
 }
 
@@ -256,13 +264,14 @@ impl Deref for Delegation {
 }
 
 impl Delegation {
-    /// Whether its holder keeps the file's times.
+    /// Returns true if its holder keeps the file's times.
     pub fn has_times(&self) -> bool {
         self.times.is_some()
     }
 
-    /// What counts of the times that its holder sends at `now`: none from before those that the file had at the grant, and none
-    /// in the future, which are now (RFC 9754 §5). `None` if the holder does not keep the times.
+    /// Limits the times that its holder sends at `now` (RFC 9754 §5). Times from before the grant
+    /// are dropped, and future ones replaced by `now`. Returns `None` if the holder does not keep
+    /// the times.
     pub fn vetted(
         &self,
         (accessed, modified): (Option<Time>, Option<Time>),
@@ -274,12 +283,12 @@ impl Delegation {
     }
 }
 
-/// What a stateid names.
+/// A state, as named by a stateid.
 #[derive(Clone)]
 pub enum State {
     /// A delegation.
     Delegation(Arc<Delegation>),
-    /// An open: its shares.
+    /// An open, with its shares.
     Open(Arc<Open>),
     /// A lock owner's locks.
     Locks(Arc<Locks>),
@@ -294,7 +303,7 @@ impl State {
         }
     }
 
-    /// What the client is charged for it.
+    /// Returns the memory charged for it in bytes.
     fn bytes(&self) -> usize {
         match self {
             State::Open(_) => OPEN_BYTES,
@@ -313,7 +322,7 @@ impl State {
         (self.file().into(), kinds)
     }
 
-    /// The file that it is of.
+    /// Returns the file of the state.
     pub fn file(&self) -> FileId {
         match self {
             State::Open(open) => open.file,
@@ -322,7 +331,7 @@ impl State {
         }
     }
 
-    /// `share_access` under it.
+    /// Returns the `share_access` that it allows.
     pub fn access(&self) -> u32 {
         match self {
             State::Open(open) => open.access(),
@@ -331,7 +340,7 @@ impl State {
         }
     }
 
-    /// As which owner the table of claims knows what is done under it.
+    /// Returns the owner in the table of claims for operations under the state.
     pub fn owner(&self) -> &Owner {
         match self {
             State::Open(open) => &open.owner,
@@ -340,7 +349,7 @@ impl State {
         }
     }
 
-    /// What a connection may remember of it.
+    /// Returns the part that a connection may remember.
     fn basis(&self) -> Option<&Arc<Basis>> {
         match self {
             State::Open(open) => Some(&open.basis),
@@ -358,10 +367,10 @@ fn stateid(start: u32, client: u32, number: u32, seqid: u32) -> StateId {
     StateId { seqid, other }
 }
 
-/// Keys are numbers of ours, and keyed hashes of what clients choose.
+/// Keys are numbers of the server, and keyed hashes of clients' data.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// What a client has open, locked and delegated.
+/// State of a client: opens, locks and delegations.
 pub struct States {
     start: u32,
     client: u32,
@@ -370,11 +379,12 @@ pub struct States {
     opens: HashMap<(FileId, Who), u32>,
     locks: HashMap<(FileId, Who), u32>,
     delegations: HashMap<FileId, u32>,
-    /// What was taken from the client and it has not freed yet: the status that it gets, and what it is charged.
+    /// Revoked states that the client has not freed yet: the status that it gets, and the memory
+    /// charged for the state.
     revoked: HashMap<u32, (Status, usize)>,
 }
 
-/// How many states of each kind there are.
+/// Number of states of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
     /// Opens.
@@ -383,22 +393,22 @@ pub struct StateCounts {
     pub lock_owners: usize,
     /// Delegations.
     pub delegations: usize,
-    /// Revoked, and not freed by their clients yet.
+    /// Revoked states that their clients have not freed yet.
     pub revoked: usize,
 }
 
-/// A state that was revoked and is freed.
+/// A revoked state that was freed.
 pub struct Freed {
-    /// What the client got for it.
+    /// Status that the client got for it.
     pub status: Status,
-    /// What the client was charged.
+    /// Memory charged for it in bytes.
     pub bytes: usize,
-    /// Others that it gets the same for are left.
+    /// True if other revoked states with this status remain.
     pub others: bool,
 }
 
 impl States {
-    /// How many there are.
+    /// Returns the number of states of each kind.
     pub fn counts(&self) -> StateCounts {
         StateCounts {
             opens: self.opens.len(),
@@ -408,7 +418,7 @@ impl States {
         }
     }
 
-    /// Nothing, of the client with this number.
+    /// Creates an empty set for the client with this number.
     pub fn new(start: u32, client: u32) -> States {
         States {
             start,
@@ -422,19 +432,19 @@ impl States {
         }
     }
 
-    /// The client has nothing any more.
+    /// Marks all states as ended.
     pub fn end(&self) {
         for basis in self.all.values().filter_map(State::basis) {
             basis.end();
         }
     }
 
-    /// Returns what the record of the client has to cover, with so many files at most.
+    /// Returns the claims that the client's record has to cover, with at most `most` files.
     pub fn had(&self, most: usize) -> Had {
         Had::collect(self.all.values().map(State::claim), most)
     }
 
-    /// Whether there is nothing.
+    /// Returns true if there are no states.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty() && self.revoked.is_empty()
     }
@@ -443,7 +453,7 @@ impl States {
         stateid(self.start, self.client, number, seqid)
     }
 
-    /// The number of the state that a stateid names, if it is one of this client.
+    /// Returns the number of the state that a stateid names, if it is one of this client.
     fn number(&self, id: &StateId) -> Option<u32> {
         let (prefix, number) = id.other.split_at(8);
         let own = self.stateid(0, 0).other;
@@ -451,7 +461,7 @@ impl States {
         (prefix == own.get(..8)?).then_some(number)
     }
 
-    /// What a stateid names.
+    /// Returns the state that a stateid names.
     ///
     /// # Errors
     /// BAD_STATEID, OLD_STATEID, DELEG_REVOKED, ADMIN_REVOKED.
@@ -459,7 +469,8 @@ impl States {
         self.get(id).cloned()
     }
 
-    /// What reading and writing go by under a stateid, if a connection may remember that.
+    /// Returns the part of a state that a connection may remember, or the state itself if it has
+    /// none.
     ///
     /// # Errors
     /// As [`States::find`].
@@ -477,13 +488,13 @@ impl States {
         match (id.seqid, state.seqid().load(Ordering::Relaxed)) {
             (0, _) => Ok(state),
             (asked, now) if asked == now => Ok(state),
-            // Comparisons go round (§8.2.2).
+            // Comparisons wrap around (§8.2.2).
             (asked, now) if (asked.wrapping_sub(now) as i32) < 0 => Err(Status::OldStateId),
             _ => Err(Status::BadStateId),
         }
     }
 
-    /// The open of a file by an owner.
+    /// Returns the open of a file by an owner.
     pub fn open_of(&self, file: FileId, owner: &Owner) -> Option<Arc<Open>> {
         let number = self.opens.get(&(file, owner.who.clone()))?;
         match self.all.get(number)? {
@@ -497,7 +508,7 @@ impl States {
     }
 
     fn enter_with(&mut self, state: impl FnOnce(u32) -> State) -> u32 {
-        // Wraps after four thousand million opens; numbers still in use are passed over.
+        // Wraps around after four thousand million opens; numbers still in use are skipped.
         loop {
             self.next = self.next.wrapping_add(1);
             if let std::collections::hash_map::Entry::Vacant(place) = self.all.entry(self.next) {
@@ -507,7 +518,7 @@ impl States {
         }
     }
 
-    /// The stateid of a copy in the background, which is not among the states.
+    /// Returns the stateid of a copy in the background, which is not among the states.
     pub fn id_of_copy(&mut self) -> StateId {
         loop {
             self.next = self.next.wrapping_add(1);
@@ -539,7 +550,7 @@ impl States {
         self.stateid(number, 1)
     }
 
-    /// An open was opened again, or downgraded: its shares are these now.
+    /// Sets the shares of an open that was opened again, or downgraded.
     pub fn change_open(
         &self,
         open: &Open,
@@ -561,7 +572,7 @@ impl States {
         self.stateid(number, next)
     }
 
-    /// Ends an open; the lock owners' states under it end with it and are returned.
+    /// Ends an open and the lock owners' states under it, which are returned.
     pub fn close(&mut self, open: &Open) -> Vec<Arc<Locks>> {
         open.end();
         let key = (open.file, open.owner.who.clone());
@@ -582,7 +593,7 @@ impl States {
         ended
     }
 
-    /// The state of a lock owner in a file.
+    /// Returns the state of a lock owner in a file.
     pub fn locks_of(&self, file: FileId, owner: &Owner) -> Option<Arc<Locks>> {
         let number = self.locks.get(&(file, owner.who.clone()))?;
         match self.all.get(number)? {
@@ -591,7 +602,7 @@ impl States {
         }
     }
 
-    /// A lock owner's first lock of a file.
+    /// Adds the state of a lock owner at its first lock of a file.
     pub fn add_locks(&mut self, open: &Arc<Open>, owner: Owner) -> StateId {
         let key = (open.file, owner.who.clone());
         let locks = Locks {
@@ -605,14 +616,14 @@ impl States {
         self.stateid(number, 1)
     }
 
-    /// A lock owner has locked or unlocked.
+    /// Counts a change of a lock owner's locks; returns the new stateid.
     pub fn change_locks(&self, locks: &Locks) -> Result<StateId, Status> {
         let key = (locks.open.file, locks.owner.who.clone());
         let number = self.locks.get(&key).ok_or(Status::BadStateId)?;
         Ok(self.step(*number, &locks.seqid))
     }
 
-    /// Ends the state of a lock owner that has nothing locked.
+    /// Ends the state of a lock owner without locks.
     pub fn free_locks(&mut self, locks: &Locks) {
         let key = (locks.open.file, locks.owner.who.clone());
         if let Some(number) = self.locks.remove(&key) {
@@ -621,7 +632,7 @@ impl States {
         }
     }
 
-    /// The delegation of a file, unless it was revoked.
+    /// Returns the delegation of a file, unless it was revoked.
     pub fn delegation_of(&self, file: FileId) -> Option<Arc<Delegation>> {
         match self.all.get(self.delegations.get(&file)?)? {
             State::Delegation(delegation) => Some(Arc::clone(delegation)),
@@ -629,12 +640,12 @@ impl States {
         }
     }
 
-    /// How many delegations there are that were not revoked.
+    /// Returns the number of delegations that were not revoked.
     pub fn delegations(&self) -> usize {
         self.delegations.len()
     }
 
-    /// Adds a delegation of a file that there is none of; returns its stateid.
+    /// Adds a delegation of a file without one; returns its stateid.
     pub fn add_delegation(
         &mut self,
         file: FileId,
@@ -660,7 +671,7 @@ impl States {
         self.stateid(number, 1)
     }
 
-    /// Ends a delegation; false if it had ended.
+    /// Ends a delegation; returns false if it had ended.
     pub fn end_delegation(&mut self, delegation: &Delegation) -> bool {
         if delegation.end() {
             return false;
@@ -670,7 +681,7 @@ impl States {
         true
     }
 
-    /// What is taken from the client, to be dropped when nothing is locked.
+    /// Revokes a state. The caller drops the returned state without any lock.
     fn revoke(&mut self, number: u32, status: Status) -> Option<State> {
         let state = self.all.remove(&number)?;
         if let Some(basis) = state.basis() {
@@ -680,13 +691,13 @@ impl States {
         Some(state)
     }
 
-    /// Takes note that the delegation of a file was revoked; `None` if there is none.
+    /// Revokes the delegation of a file; `None` if there is none.
     pub fn revoke_delegation(&mut self, file: FileId, status: Status) -> Option<State> {
         let number = self.delegations.remove(&file)?;
         self.revoke(number, status)
     }
 
-    /// Takes note that what an owner had open or locked of a file was taken from it; `None` if it had nothing.
+    /// Revokes the open or the locks of an owner in a file; `None` if it had none.
     pub fn revoke_owner(&mut self, file: FileId, owner: &Owner) -> Option<State> {
         let key = (file, owner.who.clone());
         let open = self.opens.remove(&key);
@@ -698,7 +709,7 @@ impl States {
         state
     }
 
-    /// Frees the stateid of a state that was revoked; `None` if it names no such.
+    /// Frees the stateid of a revoked state; `None` if it does not name one.
     pub fn free_revoked(&mut self, id: &StateId) -> Option<Freed> {
         let number = self.number(id)?;
         let (status, bytes) = self.revoked.remove(&number)?;
@@ -739,7 +750,7 @@ mod tests {
         let newest = stateid(1, 2, 3, 1);
         let found = recent.take(&newest).expect("it was put there");
         assert!(recent.take(&newest).is_none(), "it was taken out");
-        // One that has its place, and one that is not the newest.
+        // A stateid with the same place, and one that is not the newest.
         for (wrong, why) in [(stateid(9, 2, 3, 1), "other"), (stateid(1, 2, 3, 2), "old")] {
             recent.put(&id, Arc::clone(&found));
             assert!(recent.take(&wrong).is_none(), "{why}");

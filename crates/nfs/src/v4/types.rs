@@ -6,7 +6,8 @@ use weir_vfs::volume::Stability;
 
 /// Longest file handle (`NFS4_FHSIZE`, RFC 8881 §3.2).
 pub const MAX_HANDLE: usize = 128;
-/// Longest opaque data without a bound of its own (`NFS4_OPAQUE_LIMIT`): owners of clients, opens and locks.
+/// Longest opaque data without a bound of its own (`NFS4_OPAQUE_LIMIT`): owners of clients, opens
+/// and locks.
 pub const MAX_OPAQUE: usize = 1024;
 
 /// `sessionid4`: unique over restarts of the server.
@@ -17,7 +18,7 @@ pub type SessionId = [u8; 16];
 pub struct StateId {
     /// Counts the changes of the state, from 1; 0 means the newest.
     pub seqid: u32,
-    /// Names the state; all zeros and all ones are special (§8.2.3).
+    /// Identifies the state; all zeros and all ones are special (§8.2.3).
     pub other: [u8; 12],
 }
 
@@ -27,17 +28,17 @@ impl StateId {
         seqid: 0,
         other: [0; 12],
     };
-    /// All ones: READ bypasses.
+    /// All ones: READ bypasses locks.
     pub const BYPASS: StateId = StateId {
         seqid: u32::MAX,
         other: [0xff; 12],
     };
-    /// The stateid that an operation before in the COMPOUND returned (§8.2.3).
+    /// The stateid returned by an earlier operation of the COMPOUND (§8.2.3).
     pub const CURRENT: StateId = StateId {
         seqid: 1,
         other: [0; 12],
     };
-    /// No stateid at all: what operations that end a state return (§8.2.3).
+    /// The invalid stateid, returned by operations that end a state (§8.2.3).
     pub const INVALID: StateId = StateId {
         seqid: u32::MAX,
         other: [0; 12],
@@ -60,16 +61,16 @@ impl StateId {
     }
 }
 
-/// `bitmap4`: a set of numbers below 96, which all attributes and operations are.
+/// `bitmap4`: a set of numbers below 96, which includes all attributes and operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
     words: [u32; 3],
-    /// Whether a greater number is in it.
+    /// True if a greater number is in the set.
     pub beyond: bool,
 }
 
 impl Bitmap {
-    /// The set of these numbers.
+    /// Returns the set of these numbers.
     pub const fn of(numbers: &[u32]) -> Bitmap {
         let mut words = [0; 3];
         let mut at = 0;
@@ -83,7 +84,7 @@ impl Bitmap {
         }
     }
 
-    /// Decodes it. Words beyond those that mean something count only if they are not zero.
+    /// Decodes a set. Further words set only `beyond`, unless they are zero.
     pub fn decode(r: &mut Reader<'_>) -> xdr::Result<Bitmap> {
         const MOST: u32 = 64;
         let count = r.u32()?;
@@ -101,7 +102,7 @@ impl Bitmap {
         Ok(map)
     }
 
-    /// Appends it, without zeros at its end.
+    /// Appends the set, without trailing zero words.
     pub fn put(&self, out: &mut Vec<u8>) {
         let count = self
             .words
@@ -112,24 +113,24 @@ impl Bitmap {
         self.words.iter().take(count).for_each(|w| out.put_u32(*w));
     }
 
-    /// Whether a number is in it.
+    /// Returns true if a number is in the set.
     pub const fn has(&self, number: u32) -> bool {
         self.words[(number / 32) as usize] & 1 << (number % 32) != 0
     }
 
-    /// Takes a number in.
+    /// Adds a number.
     pub fn set(&mut self, number: u32) {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
     }
 
-    /// Without a number.
+    /// Returns the set without a number.
     #[must_use]
     pub const fn without(mut self, number: u32) -> Bitmap {
         self.words[(number / 32) as usize] &= !(1 << (number % 32));
         self
     }
 
-    /// What is in both.
+    /// Returns the intersection.
     #[must_use]
     pub const fn and(&self, other: &Bitmap) -> Bitmap {
         let [a, b, c] = self.words;
@@ -140,7 +141,7 @@ impl Bitmap {
         }
     }
 
-    /// What is in either.
+    /// Returns the union.
     #[must_use]
     pub const fn or(&self, other: &Bitmap) -> Bitmap {
         let [a, b, c] = self.words;
@@ -151,7 +152,7 @@ impl Bitmap {
         }
     }
 
-    /// Without what is in `other`.
+    /// Returns the set without the numbers in `other`.
     #[must_use]
     pub const fn minus(&self, other: &Bitmap) -> Bitmap {
         let [a, b, c] = self.words;
@@ -162,7 +163,7 @@ impl Bitmap {
         }
     }
 
-    /// Its first two words, if nothing is beyond them.
+    /// Returns the first two words, if the second is the last that is not zero.
     pub const fn two_words(&self) -> Option<[u32; 2]> {
         match self.words {
             [first, second, 0] if second != 0 => Some([first, second]),
@@ -170,29 +171,31 @@ impl Bitmap {
         }
     }
 
-    /// Whether it has of the numbers up to `last`, which is below 31, exactly those of `other`.
+    /// Returns true if the numbers up to `last` are exactly those in the first word of `other`.
+    /// `last` must be below 31.
     pub const fn starts_with(&self, other: &Bitmap, last: u32) -> bool {
         let upto = (1 << (last + 1)) - 1;
         self.words[0] & upto == other.words[0]
     }
 
-    /// Whether it has of the numbers from `first` on, which is between 32 and 63, exactly those of `other`.
+    /// Returns true if the numbers from `first` on are exactly those in `other` behind its first
+    /// word. `first` must be between 32 and 63.
     pub const fn is_all_from(&self, other: &Bitmap, first: u32) -> bool {
         let from = u32::MAX << (first - 32);
         self.words[1] & from == other.words[1] && self.words[2] == other.words[2]
     }
 
-    /// Whether all of it is in `other`.
+    /// Returns true if the set is a subset of `other`.
     pub fn within(&self, other: &Bitmap) -> bool {
         !self.beyond && self.and(other).words == self.words
     }
 
-    /// Whether any of it is in `other`.
+    /// Returns true if the sets have a number in common.
     pub fn any(&self, other: &Bitmap) -> bool {
         self.and(other).words != [0; 3]
     }
 
-    /// All numbers in it, in order.
+    /// Returns the numbers in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
         let words = self.words;
         (0..3).flat_map(move |at| {
@@ -207,13 +210,14 @@ impl Bitmap {
         })
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words == [0; 3] && !self.beyond
     }
 }
 
-/// `nfstime4`: signed seconds. That the nanoseconds are below a second is checked where the time is used (INVAL).
+/// Decodes an `nfstime4` with signed seconds. The operation checks that the nanoseconds are below a
+/// second (INVAL).
 pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     Ok(Time {
         secs: r.u64()? as i64,
@@ -221,7 +225,7 @@ pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     })
 }
 
-/// `nfstime4`: seconds and nanoseconds.
+/// Encodes an `nfstime4`: seconds and nanoseconds.
 pub fn wire_time(t: Time) -> [u8; 12] {
     let mut b = [0; 12];
     b[..8].copy_from_slice(&t.secs.to_be_bytes());
@@ -234,7 +238,7 @@ pub fn put_time(out: &mut Vec<u8>, t: Time) {
     out.extend_from_slice(&wire_time(t));
 }
 
-/// Appends a `change_info4` of a change that was made at once (§3.3.3, `atomic`).
+/// Appends a `change_info4` of an atomic change (§3.3.3, `atomic`).
 pub fn put_change(out: &mut Vec<u8>, before: u64, after: u64) {
     let mut b = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     b[4..12].copy_from_slice(&before.to_be_bytes());
@@ -242,7 +246,7 @@ pub fn put_change(out: &mut Vec<u8>, before: u64, after: u64) {
     out.extend_from_slice(&b);
 }
 
-/// `write_response4` behind its stateid.
+/// Appends a `write_response4` without its stateid.
 pub(super) fn put_written(out: &mut Vec<u8>, count: u64, stable: Stability, verifier: &[u8; 8]) {
     out.put_u64(count);
     out.put_u32(match stable {

@@ -1,4 +1,4 @@
-//! Callbacks to clients of NFSv4 as the tests' server makes them: taken apart, and replied to.
+//! Callbacks of the tests' server to clients of NFSv4: takes them apart, and replies to them.
 
 use super::compound::{Client, OK, Ops, Results};
 use super::{R, Server, X};
@@ -13,7 +13,7 @@ pub const NOTIFY_LOCK: u32 = 13;
 /// A message with the number of its connection.
 type Sent = (u64, Vec<u8>);
 
-/// What was sent.
+/// Queue of the messages sent to clients.
 #[derive(Clone, Default)]
 pub struct Callbacks(Arc<Mutex<Vec<Sent>>>);
 
@@ -33,7 +33,7 @@ pub struct Callback {
 }
 
 impl Callbacks {
-    /// Has the server make calls, which delegations need.
+    /// Lets the server call clients, which delegations need.
     pub fn of(s: &Server) -> Callbacks {
         let calls = Callbacks::default();
         let sent = calls.clone();
@@ -57,7 +57,7 @@ impl Callbacks {
         all.into_iter().map(Callback::of).collect()
     }
 
-    /// Likewise, and there must be one of this operation.
+    /// Returns the only call since the last time, which must be of this operation.
     pub fn expect(&self, operation: u32) -> Callback {
         let call = self.next().expect("a call");
         assert_eq!(call.operation, operation);
@@ -113,13 +113,13 @@ impl Callback {
     }
 }
 
-/// What an OPEN gave besides the open.
+/// Delegation granted with an OPEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
     None,
     Read(Vec<u8>),
     Write(Vec<u8>),
-    /// The same, with the file's times.
+    /// A read delegation whose holder keeps the file's times.
     ReadTimes(Vec<u8>),
     WriteTimes(Vec<u8>),
     /// `why_no_delegation4`.
@@ -180,7 +180,7 @@ pub fn give_back(file: &[u8], state: &[u8]) -> Ops {
     Ops::new().fh(file).op(8, X::new().raw(state))
 }
 
-/// What a request that waits for another client has come to, if it has.
+/// Returns the results of a request that waits for another client, once it is answered.
 pub fn poll(waiting: &mut Later) -> Option<Results> {
     let mut cx = Context::from_waker(Waker::noop());
     match waiting.as_mut().poll(&mut cx) {
@@ -207,12 +207,12 @@ pub fn delegated(c: &Client<'_>, name: &[u8], access: u32) -> (Vec<u8>, Vec<u8>,
     (r.handle(), state, given)
 }
 
-/// A request that has to wait for another client.
+/// Sends operations that have to wait for another client.
 pub fn parked(c: &Client<'_>, ops: &Ops) -> Later {
     waits(c, &c.next_args(ops, true))
 }
 
-/// The same, encoded.
+/// Sends an encoded COMPOUND that has to wait for another client.
 pub fn waits(c: &Client<'_>, args: &X) -> Later {
     match c.begin(args) {
         Outcome::Parked(mut waiting, ..) => {

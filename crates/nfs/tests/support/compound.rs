@@ -142,12 +142,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// The next result: its operation must be this, and its status is returned.
+    /// Returns the status of the next result, which must be of this operation.
     pub fn next(&mut self, operation: u32) -> u32 {
         assert_eq!(self.r.u(), operation, "another operation");
         self.r.u()
     }
-    /// The same, for one that must have succeeded.
+    /// Returns the next result, which must be of this operation and successful.
     pub fn ok(&mut self, operation: u32) -> &mut R {
         assert_eq!(self.next(operation), OK, "operation {operation}");
         &mut self.r
@@ -298,7 +298,7 @@ impl<'s> Client<'s> {
         results
     }
 
-    /// What the operations come to.
+    /// Returns the status of the operations.
     pub fn status(&self, ops: &Ops) -> u32 {
         self.run(ops).status
     }
@@ -310,7 +310,8 @@ impl<'s> Client<'s> {
         r.handle()
     }
 
-    /// Opens a file in the volume's root, making it if it is not there: its handle and the open's stateid.
+    /// Opens a file in the volume's root, making it if it is not there: its handle and the open's
+    /// stateid.
     pub fn open(&self, name: &[u8], owner: &[u8], shares: (u32, u32)) -> (Vec<u8>, Vec<u8>) {
         let root = self.volume();
         let ops = Ops::new().fh(&root).open(name, owner, shares, Some(0));
@@ -320,7 +321,7 @@ impl<'s> Client<'s> {
         (r.handle(), state)
     }
 
-    /// A request that has to wait: what becomes of it.
+    /// Sends a request that may have to wait, and returns its outcome.
     pub fn begin(&self, args: &X) -> Outcome {
         let record = self.s.from(self.addr).encode(NFS4, 1, args);
         let conn = self.s.conn();
@@ -334,7 +335,7 @@ pub fn open(c: &Client<'_>, name: &[u8], shares: (u32, u32)) -> Ops {
     Ops::new().fh(&root).open(name, b"o", shares, None)
 }
 
-/// `sr_status_flags`: what SEQUENCE says of the client.
+/// Returns `sr_status_flags` for the client, from the reply to SEQUENCE.
 pub fn flags(c: &Client<'_>) -> u32 {
     let mut r = c.send(&c.next_args(&Ops::new(), false));
     let r = r.ok(53);

@@ -17,7 +17,7 @@ pub const DESTROY: u32 = 3;
 pub const CRED_PROBLEM: u32 = 13;
 pub const CTX_PROBLEM: u32 = 14;
 
-/// A checksum of everything that only holders of the key make, and a cipher that is none.
+/// A checksum that only holders of the key can make, and a trivial cipher.
 pub struct Mock {
     key: u8,
 }
@@ -133,7 +133,7 @@ impl User {
         User::by(s, &[key, uid])
     }
 
-    /// The one that a token names, whose key is its first byte.
+    /// Establishes the context of a token, whose first byte is the key.
     pub fn by(s: &Server, token: &[u8]) -> User {
         let key = token[0];
         let mut r = init(s, INIT, token);
@@ -147,12 +147,12 @@ impl User {
         User { handle, key }
     }
 
-    /// A call with this number, protected so.
+    /// Encodes a call with this number under a protection.
     pub fn record(&self, call: (u32, u32, u32), sequence: u32, service: u32, args: &X) -> Vec<u8> {
         self.sealed((call, DATA), sequence, service, sequence, args)
     }
 
-    /// The same; `inner` is the number in the protected part.
+    /// Encodes a call whose protected part has the number `inner`.
     pub fn sealed(
         &self,
         (call, procedure): ((u32, u32, u32), u32),

@@ -102,7 +102,7 @@ impl R {
     pub fn post_op(&mut self) -> Option<Fattr> {
         self.take(Fattr::optional)
     }
-    /// `wcc_data`: whether "before" is there, and "after".
+    /// Reads a `wcc_data`: true if "before" is present, and "after".
     pub fn wcc(&mut self) -> (bool, Option<Fattr>) {
         let wcc = self.take(Wcc::decode);
         (wcc.before.is_some(), wcc.after)
@@ -130,7 +130,7 @@ pub struct Server {
     /// Connections that stay open, by the client's address and port.
     pub kept: std::cell::RefCell<HashMap<SocketAddr, ConnInfo>>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
-    /// What the last reply counts as.
+    /// Operation that the last reply is counted as.
     pub last_done: std::cell::Cell<Option<Done>>,
 }
 
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// The same data behind a service that has just started.
+    /// Starts a new service on the same data.
     pub fn restart(&mut self) {
         self.records = Records::of(&self.engine);
         self.vfs.claims.release_all(ServiceId(0));
@@ -236,7 +236,7 @@ impl Server {
             export.rules.clone()
         };
         self.vfs.publish(Vec::new());
-        // It has ended before the next one begins.
+        // The old one ends before the next one begins.
         let another = Disks::new().format().0;
         drop(std::mem::replace(&mut self.engine, another));
         (self.engine, self.volume) = self.disks.open();
@@ -246,8 +246,8 @@ impl Server {
         self.restart();
     }
 
-    /// What the lock manager has recorded of hosts: their addresses, names and our addresses that they use, in the order
-    /// in which they came.
+    /// Returns the lock manager's records of hosts, in the order in which they came: their
+    /// addresses, names, and the server's addresses that they use.
     pub fn recorded_hosts(&self) -> Vec<Vec<u8>> {
         let all = self.records.all(ServiceId(0)).into_iter();
         let hosts = all.filter(|(_, record)| matches!(record[0], 2 | 4));
@@ -282,7 +282,7 @@ impl Server {
         self
     }
 
-    /// From now on over connections that are protected so.
+    /// Sends further calls over connections with this protection.
     pub fn over(&self, transport: Transport) -> &Server {
         self.transport.set(transport);
         self
@@ -315,7 +315,8 @@ impl Server {
         }
     }
 
-    /// Of NFSv3, time passes until a call has waited long enough for other clients.
+    /// Handles a record to its end. For NFSv3, lets time pass until a call has waited long enough
+    /// for other clients.
     pub fn handle(&self, record: &[u8]) -> Outcome {
         let is_nfs3 = record.get(12..20) == Some(&[0, 1, 0x86, 0xa3, 0, 0, 0, 3]);
         match self.begin(record) {
@@ -448,7 +449,7 @@ fn check_framing(reply: &ReplyBuf) {
     }
 }
 
-/// The last word of the reply that a parked call comes to.
+/// Returns the last word of the reply to a parked call.
 pub fn wait(later: &mut Later) -> u32 {
     match block_on(later) {
         Outcome::Reply(reply, _) => {
@@ -459,7 +460,7 @@ pub fn wait(later: &mut Later) -> u32 {
     }
 }
 
-/// Has a second pass whenever it waits.
+/// Runs a future, with a tick whenever it waits.
 fn block_on_ticking<F: Future>(f: F, tick: impl Fn()) -> F::Output {
     let mut f = std::pin::pin!(f);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -496,7 +497,7 @@ pub struct SlowDevice {
     inner: MemDevice,
     /// Writes wait for as long as this is locked.
     pub slow: Mutex<()>,
-    /// Whether writes fail from now on.
+    /// True if writes fail from now on.
     pub broken: AtomicBool,
 }
 
@@ -539,13 +540,14 @@ impl Device for SlowDevice {
     }
 }
 
-/// Devices in memory: what survives a restart.
+/// Devices in memory, which survive a restart.
 pub struct Disks {
     device: Arc<MemDevice>,
     pub log: Arc<SlowDevice>,
 }
 
-/// The record of a host at an IPv4 address that has used these of ours and locks alone, as `nlm/recorded.rs` describes it.
+/// Returns the record of a host with an IPv4 address that has used these addresses of the server,
+/// and only locks. `nlm/recorded.rs` describes its form.
 pub fn host_record(address: &str, name: &[u8], locals: &[&str]) -> Vec<u8> {
     let octets = |address: &str| {
         let address: std::net::Ipv4Addr = address.parse().unwrap();
@@ -588,7 +590,7 @@ impl Disks {
         (engine, volume)
     }
 
-    /// What is on the disks, with nothing of it in memory yet.
+    /// Opens the disks with an empty cache.
     fn open(&self) -> (Engine, Arc<Volume>) {
         let rng = SeededRng::new(44);
         let (agg, replay) =

@@ -1,9 +1,11 @@
-//! AES in CBC mode with ciphertext stealing, as Kerberos has it (RFC 3962 §5): the last two blocks change places, always.
+//! AES in CBC mode with ciphertext stealing, in Kerberos' variant (RFC 3962 §5): the last two
+//! blocks are always swapped.
 //!
-//! **What it costs.** Decrypting, blocks do not depend on each other, and eight at a time keep the processor's AES unit
-//! busy. Encrypting, each block waits for the one before: the unit idles for most of a block's 40 to 60 cycles. So
-//! [`Aes::encrypt`] hands out what it encrypts a [`STRETCH`] at a time to be hashed beside: a hash's rounds wait for each other
-//! too, and a processor that executes out of order overlaps the two chains if they alternate closely enough.
+//! **Performance.** Blocks are decrypted independently of each other, and eight at a time keep the
+//! processor's AES unit busy. Encryption of a block depends on the one before, so the unit idles
+//! for most of a block's 40 to 60 cycles. Therefore [`Aes::encrypt`] passes its output to the hash
+//! a [`STRETCH`] at a time. The rounds of a hash depend on each other too, and a processor that
+//! executes out of order overlaps the two chains if they alternate closely enough.
 
 #[cfg(target_arch = "x86_64")]
 use super::ni;
@@ -39,7 +41,8 @@ pub enum Aes {
 }
 
 impl Aes {
-    /// With a key of 16 or 32 bytes.
+    /// Returns the cipher for a key of 16 or 32 bytes, by the processor's instructions if it has
+    /// them.
     pub fn new(key: &[u8]) -> Option<Aes> {
         #[cfg(target_arch = "x86_64")]
         if let Some(keys) = ni::Keys::new(key) {
@@ -48,7 +51,8 @@ impl Aes {
         Aes::portable(key)
     }
 
-    /// The same on any processor.
+    /// Returns the cipher without the processor's instructions; `None` if the key has another
+    /// length.
     pub fn portable(key: &[u8]) -> Option<Aes> {
         let short = Aes128::new_from_slice(key).map(|aes| Aes::Short(Box::new(aes)));
         short
@@ -56,7 +60,7 @@ impl Aes {
             .ok()
     }
 
-    /// Encrypts whole blocks in place behind those that `chain` is the last of, and has `hash` take them.
+    /// Encrypts whole blocks in place, and passes them to `hash`. `chain` is the block before them.
     pub fn encrypt(
         &self,
         chain: &mut Block,
@@ -86,7 +90,7 @@ impl Aes {
         }
     }
 
-    /// Decrypts whole blocks in place behind those that `chain` is the last of.
+    /// Decrypts whole blocks in place. `chain` is the encrypted block before them.
     pub fn decrypt(&self, chain: &mut Block, data: &mut [u8]) {
         assert!(
             data.len() % BLOCK == 0,
@@ -105,7 +109,7 @@ impl Aes {
         }
     }
 
-    /// The cipher itself, without chaining.
+    /// Encrypts one block, without chaining.
     pub fn encrypt_block(&self, block: &mut Block) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -149,7 +153,7 @@ impl Aes {
         };
         self.decrypt_block(first);
         if !last.is_empty() {
-            // What of the block before was stolen is what pads the last one.
+            // The last block is padded with the bytes that were stolen from the block before.
             let padded = *first;
             first[..last.len()].copy_from_slice(last);
             for (to, from) in last.iter_mut().zip(padded) {
@@ -161,8 +165,8 @@ impl Aes {
     }
 }
 
-/// Bytes at the end of a message of `len` bytes that [`Aes::encrypt_end`] and [`Aes::decrypt_end`] take: one block if there is no
-/// more, else the last two, of which the last may be short.
+/// Returns the number of bytes at the end of a message of `len` bytes that [`Aes::encrypt_end`] and
+/// [`Aes::decrypt_end`] take: the only block, or the last two, of which the last may be short.
 pub fn end(len: usize) -> usize {
     match len {
         0..=BLOCK => len,
@@ -197,7 +201,7 @@ mod tests {
         data
     }
 
-    /// What this processor has, and what any has.
+    /// Returns the cipher with the processor's instructions and the portable one.
     fn both(key: &[u8]) -> [Aes; 2] {
         [Aes::new(key).unwrap(), Aes::portable(key).unwrap()]
     }

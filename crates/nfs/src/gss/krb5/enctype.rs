@@ -1,11 +1,12 @@
-//! Encryption types of Kerberos (RFC 3961): what a key and a usage make of a message.
+//! Encryption types of Kerberos (RFC 3961): ciphers and checksums for a key and a usage.
 //!
-//! Four types are here: AES with HMAC-SHA1 (RFC 3962), whose checksum is over the plain text, and AES with HMAC-SHA2 (RFC
-//! 8009), whose checksum is over the cipher text. From a context's key, each usage has keys of its own derived: for a
-//! [`Cipher`] one that encrypts and one for its checksum, for a [`Checksum`] one.
+//! Four types are implemented: AES with HMAC-SHA1 (RFC 3962), whose checksum is over the plain
+//! text, and AES with HMAC-SHA2 (RFC 8009), whose checksum is over the cipher text. The keys of
+//! each usage are derived from the context's key: a [`Cipher`] has one for encryption and one for
+//! its checksum, a [`Checksum`] has one.
 //!
-//! Messages come in parts, and go out in one piece. Both directions work through a message [`PIECE`] by piece, so that a byte is
-//! copied, hashed and encrypted while it is in the nearest cache.
+//! Messages arrive in parts, and leave in one piece. Both directions process a message [`PIECE`] by
+//! piece, so that a byte is copied, hashed and encrypted while it is in the nearest cache.
 
 use super::cbc::{self, Aes, BLOCK, Hashed, STRETCH};
 use hmac::digest::KeyInit;
@@ -14,17 +15,18 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha384};
 use smallvec::SmallVec;
 
-/// Bytes that are worked on at a time.
+/// Number of bytes processed at a time.
 const PIECE: usize = 4096;
 const _: () = assert!(PIECE % STRETCH == 0 && STRETCH % BLOCK == 0);
 
-/// Bytes at the front of what is encrypted that make equal messages different (RFC 3961 §3, "confounder").
+/// Number of random bytes in front of the plain text that make equal messages different (RFC 3961
+/// §3, "confounder").
 pub const CONFOUNDER: usize = BLOCK;
 
 /// A checksum: 24 bytes at most.
 pub type Sum = SmallVec<[u8; 24]>;
 
-/// The types there are here.
+/// The encryption types that are implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enctype {
     /// aes128-cts-hmac-sha1-96.
@@ -37,7 +39,7 @@ pub enum Enctype {
     Aes256Sha384,
 }
 
-/// What a derived key is for (RFC 3961 §5.3).
+/// Purpose of a derived key (RFC 3961 §5.3).
 #[derive(Clone, Copy)]
 enum Purpose {
     Encryption = 0xaa,
@@ -46,7 +48,7 @@ enum Purpose {
 }
 
 impl Enctype {
-    /// The one with this number (RFC 3962 §7, RFC 8009 §8).
+    /// Returns the type with this number (RFC 3962 §7, RFC 8009 §8).
     pub fn of(number: u32) -> Option<Enctype> {
         match number {
             17 => Some(Enctype::Aes128Sha1),
@@ -74,7 +76,7 @@ impl Enctype {
         }
     }
 
-    /// The key for a purpose and usage; `None` if `key` has the wrong length.
+    /// Derives the key for a purpose and usage; `None` if `key` has the wrong length.
     fn derive(self, key: &[u8], usage: u32, purpose: Purpose) -> Option<SmallVec<[u8; 32]>> {
         if key.len() != self.key_bytes() {
             return None;
@@ -94,7 +96,7 @@ impl Enctype {
         }
     }
 
-    /// What encrypts and decrypts under `key` for a usage; `None` if it is no key of this type.
+    /// Returns the cipher for `key` and a usage; `None` if the key does not fit this type.
     pub fn cipher(self, key: &[u8], usage: u32) -> Option<Box<dyn Cipher>> {
         let encryption = self.derive(key, usage, Purpose::Encryption)?;
         let integrity = self.derive(key, usage, Purpose::Integrity)?;
@@ -108,7 +110,7 @@ impl Enctype {
         })
     }
 
-    /// What makes and verifies checksums under `key` for a usage; `None` if it is no key of this type.
+    /// Returns the checksum for `key` and a usage; `None` if the key does not fit this type.
     pub fn checksum(self, key: &[u8], usage: u32) -> Option<Box<dyn Checksum>> {
         let key = self.derive(key, usage, Purpose::Checksum)?;
         let (key, n) = (&*key, self.sum_bytes());
@@ -122,18 +124,21 @@ impl Enctype {
 
 /// Encrypts and decrypts messages, with a checksum (RFC 3961 §3, `encrypt` and `decrypt`).
 pub trait Cipher: Send + Sync {
-    /// Appends the cipher text of `confounder` and `parts`, with its checksum: [`CONFOUNDER`], `parts` and the checksum long.
+    /// Appends the cipher text of `confounder` and `parts`, and its checksum. The length is
+    /// [`CONFOUNDER`] plus that of `parts` and of the checksum.
     fn encrypt(&self, confounder: &[u8; CONFOUNDER], parts: &[&[u8]], out: &mut Vec<u8>);
-    /// Appends what `sealed` is the cipher text of, confounder included. If it is none, false, with anything appended.
+    /// Appends the plain text of `sealed`, confounder included. Returns false if the checksum is
+    /// wrong; then the appended bytes are undefined.
     #[must_use]
     fn decrypt(&self, sealed: &[u8], out: &mut Vec<u8>) -> bool;
 }
 
 /// Makes and verifies checksums (RFC 3961 §4, `get_mic` and `verify_mic`).
 pub trait Checksum: Send + Sync {
-    /// The checksum of a message that consists of `parts`.
+    /// Returns the checksum of a message that consists of `parts`.
     fn sum(&self, parts: &[&[u8]]) -> Sum;
-    /// Whether that is it; in a time that says nothing of where they differ.
+    /// Returns true if `sum` is the checksum of `parts`. Takes constant time, so it does not reveal
+    /// where they differ.
     #[must_use]
     fn verify(&self, parts: &[&[u8]], sum: &[u8]) -> bool;
 }
@@ -170,9 +175,9 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Checksum for Keyed<M> {
 struct Pair<M> {
     cipher: Aes,
     mac: M,
-    /// To how many bytes the checksum is cut (12 to 24).
+    /// Number of bytes to which the checksum is cut (12 to 24).
     bytes: usize,
-    /// What the checksum is of.
+    /// Input of the checksum: the plain text or the cipher text.
     hashed: Hashed,
 }
 
@@ -201,12 +206,12 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Cipher for Pair<M> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         out.reserve(CONFOUNDER + bytes + self.bytes);
         let (mut mac, mut chain) = (self.start(), [0; BLOCK]);
-        // What lies before is encrypted.
+        // The bytes in front belong to the caller.
         let mut done = out.len();
         out.extend_from_slice(confounder);
         for piece in parts.iter().flat_map(|part| part.chunks(PIECE)) {
             out.extend_from_slice(piece);
-            // The last two blocks change places, and which they are is known only at the end.
+            // The last two blocks are swapped, and which they are is known only at the end.
             let ready = (out.len() - done).checked_sub(2 * BLOCK);
             let ready = ready.unwrap_or(0) / STRETCH * STRETCH;
             let data = &mut out[done..done + ready];
@@ -258,7 +263,7 @@ impl<M: Mac + KeyInit + Clone + Send + Sync + 'static> Cipher for Pair<M> {
     }
 }
 
-/// A key of the length of `key`, which encrypts the folded label (RFC 3961 §5.1, `DK`).
+/// Returns a key of the length of `key`, which encrypts the folded label (RFC 3961 §5.1, `DK`).
 fn folded(key: &[u8], label: &[u8]) -> Option<SmallVec<[u8; 32]>> {
     let cipher = Aes::new(key)?;
     let mut block = [0; BLOCK];
@@ -271,8 +276,8 @@ fn folded(key: &[u8], label: &[u8]) -> Option<SmallVec<[u8; 32]>> {
     Some(made)
 }
 
-/// Stretches or squeezes `text` to the length of `out` (RFC 3961 §5.1, `n-fold`): copies of it, each turned right by 13 bits
-/// more than the one before, are added up, in ones' complement.
+/// Stretches or compresses `text` to the length of `out` (RFC 3961 §5.1, `n-fold`): adds up copies
+/// of it in ones' complement, each rotated right by 13 bits more than the one before.
 fn fold(text: &[u8], out: &mut [u8]) {
     let (bits, len) = (8 * text.len(), out.len());
     let all = text.len() / common_divisor(text.len(), len) * len;
@@ -307,7 +312,7 @@ fn common_divisor(a: usize, b: usize) -> usize {
     }
 }
 
-/// A key of so many bytes (RFC 8009 §3, `KDF-HMAC-SHA2`).
+/// Derives a key of this many bytes (RFC 8009 §3, `KDF-HMAC-SHA2`).
 fn stretched<M: Mac + KeyInit>(
     key: &[u8],
     label: &[u8],

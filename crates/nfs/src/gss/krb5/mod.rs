@@ -1,19 +1,25 @@
-//! Kerberos' message tokens (RFC 4121 §4.2), made and taken here.
+//! Kerberos' message tokens (RFC 4121 §4.2), implemented without the library.
 //!
-//! **Why not by the library.** It establishes contexts, which is what tickets, keytabs and realms are about. What follows
-//! is a checksum or a cipher over each message, with keys that do not change: the library takes three to six times as
-//! long for it as the processor needs, copies each message several times, and wants one thread at a time in a context. So
-//! the context's keys are taken out of it ([`Keys`]), and the context is used by all threads at once. Contexts of types that
-//! are not known here ([`enctype`]) stay with the library.
+//! **Reason.** The library establishes contexts, which involves tickets, keytabs and realms. After
+//! that, each message needs only a checksum or a cipher, with keys that do not change. The library
+//! takes three to six times as long for it as the processor needs, copies each message several
+//! times, and admits one thread at a time to a context. So the context's keys are exported from the
+//! library ([`Keys`]), and all threads use the context at once. Contexts of types that are not
+//! implemented here ([`enctype`]) stay with the library.
 //!
-//! **Tokens.** A header of 16 bytes: the kind of token; flags (the sender accepted the context; the message is
-//! encrypted; the acceptor's key is used); for encrypted messages how many bytes of filling follow the message (EC), and by
-//! how many bytes what follows the header was turned right (RRC); a number that counts the sender's tokens. A MIC is the
-//! header and a checksum of message and header. A Wrap token that encrypts is the header and the cipher text of message,
-//! filling and header, there with an RRC of 0.
+//! **Tokens.** A token has a header of 16 bytes:
+//! - the kind of token;
+//! - flags: the sender accepted the context; the message is encrypted; the acceptor's key is used;
+//! - for encrypted messages, the number of filler bytes behind the message (EC), and the number of
+//!   bytes by which the part behind the header was rotated right (RRC);
+//! - a number that counts the sender's tokens.
 //!
-//! **Numbers.** RPCSEC_GSS has a window of its own ([`super::window`]) and wants none of the mechanism's (RFC 2203 §5.2.2), so
-//! the number of a token is not checked against those before, only that the header is the one that was encrypted.
+//! A MIC is the header and a checksum of message and header. A Wrap token that encrypts is the
+//! header and the cipher text of message, filler and header, there with an RRC of 0.
+//!
+//! **Numbers.** RPCSEC_GSS has a window of its own ([`super::window`]) and does not use the
+//! mechanism's (RFC 2203 §5.2.2). So the number of a token is not compared with earlier ones; it is
+//! checked only that the header is the encrypted one.
 
 mod cbc;
 mod enctype;
@@ -30,7 +36,7 @@ use weir_base::Rng;
 const HEADER: usize = 16;
 type Header = [u8; HEADER];
 
-/// What tokens begin with, MIC and Wrap.
+/// First two bytes of a token: MIC and Wrap.
 const MIC: [u8; 2] = [4, 4];
 const WRAP: [u8; 2] = [5, 4];
 
@@ -54,17 +60,17 @@ mod usage {
 
 /// The keys of a context that is established, as its mechanism exports them.
 pub struct Keys<'k> {
-    /// This side initiated the context; else it accepted it.
+    /// True if this side initiated the context, false if it accepted it.
     pub initiator: bool,
     /// Number of the next token.
     pub next: u64,
     /// Type and bytes of the initiator's key.
     pub key: (u32, &'k [u8]),
-    /// The same of the key that the acceptor chose, if it did.
+    /// Type and bytes of the key that the acceptor chose, if it did.
     pub subkey: Option<(u32, &'k [u8])>,
 }
 
-/// What one side's tokens are made with under one key.
+/// Cipher and checksum for the tokens of one side, under one key.
 struct Sender {
     cipher: Box<dyn Cipher>,
     checksum: Box<dyn Checksum>,
@@ -86,19 +92,20 @@ impl Sender {
 
 /// A context: see the module's head.
 pub struct Context {
-    /// Of the tokens of this side.
+    /// Flags of the tokens of this side.
     flags: u8,
     next: AtomicU64,
     own: Sender,
-    /// The peer's, under the initiator's key and under the acceptor's.
+    /// Protects the peer's tokens: under the initiator's key, and under the acceptor's.
     peer: Sender,
     peer_subkey: Option<Sender>,
-    /// Encrypts the numbers of tokens: what comes out nobody foresees, and it does not repeat itself.
+    /// Encrypts the numbers of tokens: the results are unpredictable and never repeat.
     confounders: Aes,
 }
 
 impl Context {
-    /// The context with these keys; `None` if they are of a type that is not known here.
+    /// Creates a context with these keys; `None` if they are of a type that is not implemented
+    /// here.
     pub fn new(keys: &Keys<'_>, rng: &dyn Rng) -> Option<Context> {
         let own_key = keys.subkey.unwrap_or(keys.key);
         let subkey = keys.subkey.map(|key| Sender::new(key, !keys.initiator));
@@ -136,7 +143,8 @@ impl Context {
         block
     }
 
-    /// What the peer made a token with, by its header: it is of this kind, and by the peer.
+    /// Returns the key set for a token of the peer, selected by its header; `None` if the token is
+    /// of another kind, or not by the peer.
     fn sender(&self, header: &Header, kind: [u8; 2], sealed: u8) -> Option<&Sender> {
         let flags = header[2];
         let by_acceptor = self.flags & flag::ACCEPTOR == 0;
@@ -151,13 +159,13 @@ impl Context {
     }
 }
 
-/// A header: of a MIC if it does not encrypt.
+/// Returns the header of a token: of a MIC unless `flags` says that it is encrypted.
 fn header(kind: [u8; 2], flags: u8, number: u64) -> Header {
     let mut header = [0xff; HEADER];
     header[..2].copy_from_slice(&kind);
     header[2] = flags;
     if flags & flag::SEALED != 0 {
-        // No filling, not turned.
+        // No filler, not rotated.
         header[4..8].fill(0);
     }
     header[8..].copy_from_slice(&number.to_be_bytes());
@@ -188,7 +196,7 @@ impl Protection for Context {
         let header = header(WRAP, self.flags | flag::SEALED, number);
         let mut all: smallvec::SmallVec<[&[u8]; 8]> = parts.into();
         all.push(&header);
-        // All of it at once: it would be moved once more otherwise.
+        // Reserves the whole length at once, since a reallocation would copy the token.
         let bytes: usize = all.iter().map(|part| part.len()).sum();
         out.reserve(HEADER + CONFOUNDER + bytes + 24 + 3);
         out.extend_from_slice(&header);
@@ -218,7 +226,7 @@ impl Protection for Context {
         }
         let end = bytes.len().checked_sub(HEADER + filling)?;
         let copy = bytes.get(end + filling..)?;
-        // What was turned is not protected, and of no consequence.
+        // RRC is not protected, and does not matter.
         let same = copy[..6] == header[..6] && copy[8..] == header[8..];
         (same && end >= room).then_some(Unwrapped {
             message: room..end,
@@ -233,7 +241,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use weir_base::SeededRng;
 
-    /// Hexadecimal digits as bytes.
+    /// Converts hexadecimal digits to bytes.
     pub fn bytes(digits: &str) -> Vec<u8> {
         let value = |digit: u8| char::from(digit).to_digit(16).unwrap() as u8;
         let digits = digits.as_bytes();
@@ -324,7 +332,7 @@ pub(super) mod tests {
             for bit in 0..8 * mic.len() {
                 let mut bad = mic.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                // Flags that nobody knows are part of what is protected, too.
+                // Unknown flags are protected, too.
                 assert!(!b.verify(text, &bad), "{number}: bit {bit} of a MIC");
             }
             for bit in 0..8 * text.len() {
@@ -349,7 +357,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A token of one side is none of the other's, and none under another key.
+    /// A token of one side is not valid as the other's, nor under another key.
     #[test]
     fn sides_and_keys_are_kept_apart() {
         for number in ALL {

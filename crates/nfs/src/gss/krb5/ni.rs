@@ -1,12 +1,13 @@
-//! AES by instructions of x86 processors (AES-NI), in CBC mode. A block stays in a register until the next one is added: what
-//! goes through memory between them costs as much as the cipher.
+//! AES-CBC by instructions of x86 processors (AES-NI). A block stays in a register until the next
+//! one is added: passing it through memory would cost as much as the cipher.
 
 use super::cbc::{BLOCK, Block, Hashed, STRETCH};
 use std::arch::x86_64::*;
 
-/// Rounds of AES-256, the most.
+/// Number of rounds of AES-256, the maximum.
 const MOST: usize = 14;
-/// Blocks that are decrypted at a time: as many as keep both units busy for the time that a round takes.
+/// Number of blocks that are decrypted at a time: enough to keep both units busy while a round
+/// takes its time.
 const MANY: usize = 8;
 
 /// A key, expanded for both directions.
@@ -17,7 +18,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The key of AES-128 or AES-256; `None` if it is another, or the processor lacks the instructions.
+    /// Expands a key of AES-128 or AES-256; `None` if it has another length, or the processor lacks
+    /// the instructions.
     pub fn new(key: &[u8]) -> Option<Keys> {
         let known = matches!(key.len(), 16 | 32) && is_x86_feature_detected!("aes");
         // SAFETY: the processor has the instructions.
@@ -69,7 +71,7 @@ impl Keys {
         }
     }
 
-    /// As [`super::cbc::Aes::encrypt`].
+    /// Encrypts as [`super::cbc::Aes::encrypt`] does.
     pub fn encrypt(
         &self,
         chain: &mut Block,
@@ -86,7 +88,7 @@ impl Keys {
         }
     }
 
-    /// As [`super::cbc::Aes::decrypt`].
+    /// Decrypts as [`super::cbc::Aes::decrypt`] does.
     pub fn decrypt(&self, chain: &mut Block, data: &mut [u8]) {
         // SAFETY: as in `encrypt`.
         unsafe {

@@ -1,15 +1,14 @@
-//! Replies that are kept, oldest out first.
+//! Queue of kept replies, oldest first.
 //!
-//! Hundreds of thousands of them are kept under load, each written once and most never read again:
-//! what they cost is the memory that must be fetched to put one in and to take one out. As entries
-//! of a hash table with a reply of its own allocation each, that was a tenth of the processor time
-//! of a REMOVE. So what is known of a call, and the bytes of its reply, go to the end of two queues
-//! and leave from their fronts, which the processor foresees; and the table leads from a call's
-//! hash to its place in the queue, in 16 bytes an entry, so that it stays in the processor's
-//! caches.
+//! Hundreds of thousands of replies are kept under load, each written once and most never read
+//! again. Their cost is the memory fetched to insert and to remove one. As entries of a hash table
+//! with an allocation for each reply, that was a tenth of the processor time of a REMOVE. So calls
+//! and the bytes of their replies are appended to two queues and leave from their fronts, an access
+//! pattern that the processor prefetches. A table maps a call's hash to its position in the queue.
+//! It has 16 bytes per entry, so that it stays in the processor's caches.
 //!
-//! The hash is half of the key's. Should two calls share one, the later takes the
-//! place, and the earlier counts as never seen.
+//! The hash is half of the key's. If two calls have the same hash, the later replaces the earlier,
+//! which then counts as never seen.
 
 use super::{MAX_AGE, hash};
 use foldhash::fast::RandomState;
@@ -18,35 +17,35 @@ use weir_base::{Ino, Lsn, VolumeId};
 use weir_conn::Line;
 use weir_vfs::volume::CallKey;
 
-/// What an entry costs besides its reply: its place in the queue and in the table, with the
-/// room that both keep for growing.
+/// Bytes of an entry besides its reply: its place in the queue and in the table, with the room that
+/// both reserve for growth.
 const OVERHEAD: usize = 192;
 
 /// Bytes of replies that are allocated together.
 const CHUNK: usize = 8 << 10;
 
-/// Where a call came from.
+/// Origin of a call.
 pub(super) enum Origin {
-    /// It came over this connection.
+    /// It was received over this connection.
     Connection(Line),
-    /// It is known from the log: what it was done to.
+    /// It was recovered from the log: the inode that it changed.
     Recovered(VolumeId, Ino),
 }
 
-/// One answered call, and where its reply is.
+/// An answered call, and the position of its reply.
 struct Kept {
     key: CallKey,
-    /// The second from which on it is kept.
+    /// Time from which its age counts, in seconds.
     at: i64,
     lsn: Option<Lsn>,
     origin: Origin,
-    /// Where its reply stands: the number of the chunk, and the bytes in there.
+    /// Position of its reply: the number of the chunk, and the range of bytes in it.
     chunk: u64,
     begin: u32,
     end: u32,
 }
 
-/// A kept reply, as it is found.
+/// A kept reply that was found.
 pub(super) struct Found<'a> {
     pub(super) reply: &'a [u8],
     pub(super) lsn: Option<Lsn>,
@@ -56,23 +55,23 @@ pub(super) struct Found<'a> {
 /// The kept replies of one shard.
 #[derive(Default)]
 pub(super) struct Replies {
-    /// From hashes to numbers in the order.
+    /// Maps hashes to numbers in `order`.
     index: HashMap<u64, u64, RandomState>,
     /// The calls, oldest first.
     order: VecDeque<Kept>,
-    /// The number of the oldest.
+    /// Number of the oldest call.
     first: u64,
     /// Replies, in the same order.
     chunks: VecDeque<Vec<u8>>,
-    /// The number of the first chunk.
+    /// Number of the first chunk.
     first_chunk: u64,
-    /// An empty one, to be used again.
+    /// An empty chunk for reuse.
     spare: Option<Vec<u8>>,
     bytes: usize,
 }
 
 impl Replies {
-    /// The reply to the call that is known by `key`.
+    /// Returns the reply to the call with this key.
     pub(super) fn get(&self, key: &CallKey) -> Option<Found<'_>> {
         let number = *self.index.get(&hash(key))?;
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
@@ -86,7 +85,7 @@ impl Replies {
         })
     }
 
-    /// Keeps a reply from the second `at` on.
+    /// Adds a reply whose age counts from `at`, in seconds.
     pub(super) fn push(
         &mut self,
         key: CallKey,
@@ -141,7 +140,7 @@ impl Replies {
         }
     }
 
-    /// Drops what is older than it may be, and the oldest beyond `limit` bytes.
+    /// Drops replies beyond the maximum age, and the oldest beyond `limit` bytes.
     pub(super) fn trim(&mut self, limit: usize, now: i64) {
         while let Some(oldest) = self.order.front() {
             if now.saturating_sub(oldest.at) <= MAX_AGE && self.bytes <= limit {

@@ -1,4 +1,4 @@
-//! Locks that clients wait for: how a lock is kept for its owner, and the client notified. See
+//! Locks that clients wait for: keeps a granted lock for its owner, and notifies the client. See
 //! [`crate::v4::blocked`].
 
 use crate::v4::blocked::Waiting;
@@ -12,29 +12,29 @@ use weir_vfs::FileId;
 use weir_vfs::claims::{Grant, Lock, Owner, Range};
 use weir_vfs::grace::LEASE;
 
-/// Time for which a lock is kept for its owner.
+/// Time for which a granted lock is kept for its owner.
 const KEPT: Duration = Duration::from_secs(2);
 impl Nfs4 {
-    /// Ends that requests wait, and what was given to their owners.
+    /// Ends requests, and releases the locks that were kept for them.
     fn end_waiting(&self, ended: Vec<Waiting>) {
         let claims = &self.vfs.claims;
         for w in ended {
-            // If it is not queued, its turn has come.
+            // A request that is not queued any more has been granted.
             if !claims.cancel(w.file, &w.lock) {
                 self.give_up(w.file, &w.lock.owner);
             }
         }
     }
 
-    /// Unlocks what was kept for an owner.
+    /// Releases the lock that was kept for an owner.
     pub(in crate::v4) fn give_up(&self, file: FileId, owner: &Owner) {
-        // Unlocking all of it splits nothing, so it needs no memory.
+        // A complete unlock splits nothing, so it needs no memory.
         let unlocked = self.vfs.claims.unlock(file, owner, Range::ALL);
         assert!(unlocked.is_ok(), "an unlock of everything needs memory");
     }
 
-    /// The owner asks for a lock: what it waited for in the file is over, unless it is this. Whether this was kept for it. To
-    /// be called with the client's states locked.
+    /// Handles a new request of an owner. Its other requests in the file end. Returns true if this
+    /// lock was granted and kept for it. The caller holds the lock on the client's states.
     pub(in crate::v4) fn asks_again(&self, file: FileId, want: &Lock) -> bool {
         let of_owner = |w: &Waiting| w.file == file && w.lock.owner == want.owner;
         let ended = self
@@ -45,19 +45,21 @@ impl Nfs4 {
         !kept.is_empty()
     }
 
-    /// The owner waits for nothing in the file: it was not queued after all, or the file is gone.
+    /// Forgets the owner's requests in the file, without releasing a lock: it was not queued after
+    /// all, or the file is gone.
     pub(in crate::v4) fn not_waiting(&self, file: FileId, owner: &Owner) {
         self.blocked
             .take(|w| w.file == file && w.lock.owner == *owner);
     }
 
-    /// An open is closed. To be called with the client's states locked.
+    /// Ends the requests under an open that is closed. The caller holds the lock on the client's
+    /// states.
     pub(in crate::v4) fn end_waiting_under(&self, open: &Arc<Open>) {
         let ended = self.blocked.take(|w| Arc::ptr_eq(&w.open, open));
         self.end_waiting(ended);
     }
 
-    /// A request's turn has come.
+    /// Keeps a granted lock for its owner, and notifies the client.
     pub(in crate::v4) fn granted(&self, grant: Grant) {
         let Grant { file, lock } = grant;
         let now = self.monotonic();
@@ -70,7 +72,7 @@ impl Nfs4 {
             })
         };
         let Some(client) = client else {
-            // It has asked for it again meanwhile, or given it up.
+            // The owner has asked again meanwhile, or given up.
             return;
         };
         let call = Callback::NotifyLock {
@@ -81,7 +83,8 @@ impl Nfs4 {
         self.call_back(&client, call);
     }
 
-    /// Passes on what was kept for too long, and forgets who does not ask any more; about once a second.
+    /// Releases locks that were kept for too long, and forgets requests that were not repeated.
+    /// Call it about once a second.
     pub(in crate::v4) fn tick_blocked(&self) {
         let now = self.monotonic();
         let late = |w: &Waiting| {
@@ -96,7 +99,7 @@ impl Nfs4 {
                 .collect()
         };
         for client in clients {
-            // A LOCK that takes what was kept holds them.
+            // A LOCK that takes a kept lock holds the lock on the states.
             let _states = client.states.write();
             let ended = self.blocked.take(|w| w.client.id == client.id && late(w));
             self.end_waiting(ended);

@@ -1,28 +1,30 @@
-//! Callbacks: calls to clients over the connections that they have bound to a back channel (RFC
-//! 8881 §2.10.3.1, §20).
+//! Callbacks: calls to clients over connections that they have bound to a back channel (RFC 8881
+//! §2.10.3.1, §20).
 //!
-//! **Where.** A session has a back channel: limits, slots, the program and credential that the
-//! client wants, and the connections that take calls. What is due to a client goes over the newest
-//! of its sessions whose channel works. What is due while none does is kept until one is bound. If
-//! a channel fails, another of the client's sessions takes over what waits for it; a call that was
-//! made already is made anew over the other session *and* again over its own, since only there the
-//! client can tell that it has executed it (§18.46.3). CB_RECALL_SLOT is a session's own matter.
+//! **Choice of the session.** A session has a back channel: limits, slots, the program and
+//! credential requested by the client, and the connections for calls. A call goes over the newest
+//! session of the client whose channel works. If none does, the call is kept until a channel is
+//! bound. If a channel fails, another session of the client takes over its queued calls. A call
+//! that was sent already is sent anew over the other session *and* repeated over its own, since
+//! only there the client can tell that it has executed the call (§18.46.3). CB_RECALL_SLOT stays
+//! with its session.
 //!
-//! **How.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call
-//! under way; a call whose connection is lost is sent again in the same slot, under the same
-//! number, over another. Replies are found by connection and transaction id.
+//! **Calls.** Each call is a CB_SEQUENCE and one operation. A slot of the back channel has one call
+//! under way. A call whose connection is lost is repeated in the same slot, under the same number,
+//! over another connection. Replies are matched by connection and transaction id.
 //!
-//! **What a client does not do** harms itself alone. SEQUENCE reports a channel without
-//! connections, one whose calls are refused or not answered, and, on all sessions of a client, that
-//! none has a connection. A recall that comes to nothing ends by revocation
+//! **A client that does not react** harms only itself. SEQUENCE reports a channel without
+//! connections, and one whose calls are refused or not answered. On all sessions of a client it
+//! reports that none has a connection. A recall without effect ends by revocation
 //! ([`BREAK_PATIENCE`](weir_vfs::claims::BREAK_PATIENCE)). A client may receive a recall before the
-//! reply that granted what is recalled; it then knows no such stateid, and is asked again some
-//! times, at each tick.
+//! reply that granted the delegation. Then it does not know the stateid, and the recall is repeated
+//! some times, at each tick.
 //!
-//! **Bounds.** Calls under way are bounded by the slots granted. Those that wait are charged with
-//! what they are about, so that none is dropped, which would cost its client the delegation: a
-//! delegation for its recall and for one question. Of CB_RECALL_ANY and CB_RECALL_SLOT the newest
-//! alone waits; requests for locks and copies have bounds of their own (`blocked`, `offload`).
+//! **Bounds.** Calls under way are bounded by the granted slots. A queued call must not be dropped,
+//! which would cost its client the delegation. So its memory is charged with its subject: a
+//! delegation is charged for its recall and one question. Only the newest CB_RECALL_ANY and
+//! CB_RECALL_SLOT are queued; requests for locks and copies have bounds of their own (`blocked`,
+//! `offload`).
 
 use crate::rpc;
 use crate::rpc::message::{AUTH_NONE, CALL, RPC_VERSION};
@@ -45,14 +47,14 @@ use weir_vfs::claims::HolderAttr;
 const VERSION: u32 = 1;
 /// Procedure CB_COMPOUND.
 const CB_COMPOUND: u32 = 1;
-/// Seconds for which memory must have been enough before clients may use more slots.
+/// Time in seconds without a shortage of memory before clients may use more slots.
 const CALM: u64 = 30;
-/// Times that a call is made that its client refuses.
+/// Maximum number of times that a refused call is sent.
 const TRIES: u8 = 5;
-/// Time after which a call without reply shows that something is wrong with the channel.
+/// Time without a reply after which the channel counts as faulty.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// Statuses that clients reply to callbacks with.
+/// Statuses in clients' replies to callbacks.
 mod status {
     pub const OK: u32 = 0;
     pub const BADHANDLE: u32 = 10_001;
@@ -64,9 +66,9 @@ mod status {
     pub const SEQ_FALSE_RETRY: u32 = 10_076;
 }
 
-/// What a client replied.
+/// Reply of a client.
 enum Reply<'r> {
-    /// The call was refused by RPC, or the reply makes no sense.
+    /// The call was refused by RPC, or the reply is malformed.
     Refused,
     /// CB_SEQUENCE failed.
     Sequence(u32),
@@ -95,7 +97,8 @@ fn parse(body: &[u8]) -> Option<Reply<'_>> {
     Some(Reply::Operation(status, r))
 }
 
-/// Change and size of a `fattr4` that begins with them, and the holder's times if it has them.
+/// Decodes a `fattr4` that begins with change and size, followed by the holder's times if it has
+/// them.
 fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
     let mask = Bitmap::decode(&mut r).ok()?;
     let mut values = Reader::new(r.string().ok()?);
@@ -119,7 +122,7 @@ fn attributes(mut r: Reader<'_>) -> Option<HolderAttr> {
 }
 
 impl Nfs4 {
-    /// Callbacks of a session may take this connection.
+    /// Binds a connection to the back channel of a session.
     pub(in crate::v4) fn bind_back(&self, session: &Arc<Session>, conn: &ConnInfo) {
         if !session.back.is_asked() {
             return;
@@ -150,7 +153,7 @@ impl Nfs4 {
         }
     }
 
-    /// A connection is over: its calls are made over another one.
+    /// Repeats the calls of a lost connection over another one.
     pub(crate) fn connection_ended(&self, connection: u64) {
         let (sessions, lost) = {
             let mut calls = self.callbacks.calls.lock();
@@ -165,7 +168,7 @@ impl Nfs4 {
             (sessions, lost)
         };
         for call in lost {
-            // It may have been executed; then the next one is a retransmission.
+            // The call may have been executed; then its repetition is a retransmission.
             call.session.back.inner.lock().lose(call.slot, call.entry);
         }
         for session in sessions.iter().filter_map(Weak::upgrade) {
@@ -178,7 +181,7 @@ impl Nfs4 {
         }
     }
 
-    /// A session was destroyed: another one of its client takes over all calls.
+    /// Hands the calls of a destroyed session to another session of its client.
     pub(in crate::v4) fn session_ended(&self, session: &Arc<Session>) {
         let calls: Vec<Call> = {
             let mut calls = self.callbacks.calls.lock();
@@ -199,7 +202,8 @@ impl Nfs4 {
         }
     }
 
-    /// Another session of the client, if one works, makes the calls of this one, which does not.
+    /// Hands the calls of a session whose channel fails to another session of the client, if one
+    /// works.
     fn hand_over(&self, session: &Arc<Session>) {
         let Some(other) = working(&session.client) else {
             return;
@@ -218,28 +222,29 @@ impl Nfs4 {
         self.pump(&other);
     }
 
-    /// Asks or notifies a client, over any of its sessions.
+    /// Calls a client, over any of its sessions.
     pub(in crate::v4) fn call_back(&self, client: &Client, what: Callback) {
-        // Before the sessions are looked at: one that comes now takes what is pushed.
+        // Locked before the sessions are examined, so that a session bound meanwhile takes the
+        // call.
         let mut due = client.due.lock();
         let session = working(client).or_else(|| back_sessions(client).pop());
         if let Some(session) = session {
             drop(due);
             self.call_back_over(&session, what);
         } else {
-            // What is not asked back in time is revoked.
+            // A delegation whose recall is not sent in time is revoked.
             due.retain(|earlier| !what.replaces(earlier));
             due.push(what);
         }
     }
 
-    /// Asks or notifies a client over this session.
+    /// Calls a client over this session.
     fn call_back_over(&self, session: &Arc<Session>, what: Callback) {
         session.back.inner.lock().add(what);
         self.pump(session);
     }
 
-    /// Memory is short: all clients are to use half of their slots.
+    /// Halves the number of slots that clients are to use, when memory is short.
     pub(in crate::v4) fn lower_slots(&self) {
         let now = self.monotonic().as_secs() + 1;
         self.pressed.store(now, Ordering::Relaxed);
@@ -252,11 +257,11 @@ impl Nfs4 {
         }
     }
 
-    /// Lowers the number of slots that clients are to use if replies were not kept, and raises it when memory has been enough for
-    /// a while; about once a second.
+    /// Lowers the number of slots that clients are to use if replies were not kept, and raises it
+    /// when memory has sufficed for a while. Call it about once a second.
     pub(in crate::v4) fn tick_slots(&self) {
         let sessions = self.registry.sessions();
-        // Each is asked.
+        // Counts instead of using `any`, to reset the flag of each session.
         let short = sessions.iter().filter(|s| s.slots.take_pressed()).count();
         if short > 0 {
             return self.lower_slots();
@@ -266,13 +271,13 @@ impl Nfs4 {
         if pressed == 0 || now < pressed + CALM {
             return;
         }
-        // Clients see it with their next requests.
+        // Clients learn of it in the replies to their next requests.
         let raised = sessions.iter().filter(|s| s.slots.raise()).count();
         let next = if raised > 0 { now } else { 0 };
         self.pressed.store(next, Ordering::Relaxed);
     }
 
-    /// Makes the calls of a session that there are slots for.
+    /// Sends the calls of a session for which there are slots.
     fn pump(&self, session: &Arc<Session>) {
         let Some(sender) = self.callbacks.sender.get() else {
             return;
@@ -283,7 +288,7 @@ impl Nfs4 {
             let Some((slot, entry)) = inner.next() else {
                 return;
             };
-            // What the client may have executed is over when it has said so.
+            // A call that may have been executed is repeated until the client has replied.
             if entry.what.is_over() && entry.slot.is_none() {
                 continue;
             }
@@ -313,7 +318,7 @@ impl Nfs4 {
                 out.put_u32(word);
             }
             out.put_fixed(&session.id);
-            // Not kept, no referring calls.
+            // The reply is not kept, and there are no referring calls.
             for word in [sequence, slot as u32, highest, 0, 0] {
                 out.put_u32(word);
             }
@@ -336,7 +341,7 @@ impl Nfs4 {
         }
     }
 
-    /// A reply to one of our calls has come over a connection.
+    /// Processes a reply to a call by this server.
     pub(crate) fn replied(&self, connection: u64, xid: u32, body: &[u8]) {
         let call = self
             .callbacks
@@ -351,7 +356,7 @@ impl Nfs4 {
             ..
         }) = call
         else {
-            // Of a call that was made again, or of none.
+            // The reply is to a call that was repeated, or to none.
             return;
         };
         entry.tries += 1;
@@ -371,7 +376,7 @@ impl Nfs4 {
                 slot.busy = false;
                 match reply {
                     Reply::Sequence(status::SEQ_MISORDERED) => slot.sequence = 0,
-                    // The client has executed something under this number.
+                    // The client has executed a call under this number.
                     Reply::Sequence(status::RETRY_UNCACHED_REP | status::SEQ_FALSE_RETRY)
                     | Reply::Operation(..) => {}
                     Reply::Sequence(_) | Reply::Refused => {
@@ -397,13 +402,13 @@ impl Nfs4 {
         self.pump(&session);
     }
 
-    /// Does what a client's reply calls for; whether the call is to be made again.
+    /// Processes a client's reply. Returns true if the call is to be repeated.
     fn outcome(&self, client: &Client, entry: &Entry, status: u32, r: &Reader<'_>) -> bool {
         let unknown = matches!(status, status::BADHANDLE | status::BAD_STATEID);
         let last = entry.tries >= TRIES;
         match &entry.what {
             Callback::Recall(delegation) if unknown && last => {
-                // It is not there: as if it were returned.
+                // The client does not know the delegation, which counts as returned.
                 self.end_delegation(client, delegation);
                 false
             }
@@ -442,7 +447,7 @@ impl Nfs4 {
         }
     }
 
-    /// Makes calls again, and notices those that are not answered; about once a second.
+    /// Repeats calls, and detects those that are not answered. Call it about once a second.
     pub(in crate::v4) fn tick_callbacks(&self) {
         self.note_silence();
         let again = {
@@ -467,7 +472,8 @@ impl Nfs4 {
         }
     }
 
-    /// Notices calls without replies; another session of the client, if one works, makes them as well.
+    /// Detects calls without replies. Another session of the client, if one works, sends them as
+    /// well.
     fn note_silence(&self) {
         let now = self.monotonic();
         let silent: Vec<((u64, u32), Arc<Session>)> = {

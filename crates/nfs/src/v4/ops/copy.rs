@@ -1,12 +1,12 @@
 //! COPY within the server (RFC 7862 §15.2), from any file to any other, also between volumes and
 //! out of snapshots.
 //!
-//! Ranges of one volume whose ends are those of blocks share the blocks
-//! ([`Operand::clone_range`](weir_vfs::Operand::clone_range)): at once, whatever their length. All
-//! else is read and written as the client would do it, under the limits of both volumes, in pieces;
-//! holes are passed over and stay holes. A long one is carried out in the background if its client
-//! wants that ([`crate::v4::offload`]); otherwise no more than [`MOST`] bytes are copied a request:
-//! a COPY may do less than is asked, and the client goes on where it ended.
+//! If the ends of a range are those of blocks, and both files are in one volume, the blocks are
+//! shared ([`Operand::clone_range`](weir_vfs::Operand::clone_range)): at once, whatever their
+//! length. Everything else is read and written as the client would do it, under the limits of both
+//! volumes, in pieces. Holes are not read and stay holes. A long copy runs in the background if its
+//! client allows that ([`crate::v4::offload`]). Otherwise a request copies at most [`MOST`] bytes:
+//! a COPY may do less than is asked, and the client continues from there.
 
 use super::read_write::Stated;
 use crate::rpc::xdr::Put;
@@ -21,17 +21,17 @@ use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{AtEnd, FileKind, ReadOut, Seek, Sought, Stability};
 use weir_vfs::{Changes, Error, FileId, Looks, Reads, Stop, Writes};
 
-/// Bytes that a hole counts for, since making one is work as well.
+/// Number of bytes that a hole counts for, since making one is work as well.
 const HOLE: u64 = BLOCK_SIZE as u64;
 
-/// Bytes that were copied, and how durable they are.
+/// Number of bytes copied, and their durability.
 struct Copied {
     count: u64,
     stable: Stability,
 }
 
 impl Run<'_> {
-    /// COPY: from the saved file to the current one.
+    /// COPY (RFC 7862 §15.2): from the saved file to the current one.
     pub(in crate::v4) fn copy(&mut self, a: &Copy) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
@@ -80,7 +80,7 @@ impl Run<'_> {
             None => self.piecewise(a, (from, &reads), (to, &writes))?,
         };
         let out = &mut self.c.out;
-        // `write_response4`: no stateid, since it is done.
+        // `write_response4`: no stateid, since the copy is complete.
         out.put_u32(0);
         put_written(out, copied.count, copied.stable, &verifier);
         // `copy_requirements4`: in order, and before the reply.
@@ -89,7 +89,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// How many bytes are to be copied, which the source must have (§15.2.3).
+    /// Returns the number of bytes to copy. INVAL unless the source has them (§15.2.3).
     fn wanted(&mut self, a: &Copy, (from, reads): (FileId, &Stated)) -> Result<u64, Stop<Status>> {
         let (operand, _) = self.enter(from, reads.reading(), weir_vfs::Exempt)?;
         let attr = operand.getattr(&mut self.c.cx)?;
@@ -106,7 +106,7 @@ impl Run<'_> {
         }
     }
 
-    /// Shares the blocks, if that is possible.
+    /// Shares the blocks, if possible.
     fn shared(
         &mut self,
         a: &Copy,
@@ -145,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads and writes piece by piece.
+    /// Reads and writes in pieces.
     fn piecewise(
         &mut self,
         a: &Copy,
@@ -157,7 +157,7 @@ impl Run<'_> {
         let count = copying.done;
         self.c.copying = Some(copying);
         match outcome {
-            // What was copied before it failed is reported, and the next request fails.
+            // Reports the bytes copied before the failure; the next request fails.
             Err(Stop::Failed(_)) if count > 0 => {}
             outcome => outcome?,
         }
@@ -167,7 +167,7 @@ impl Run<'_> {
         })
     }
 
-    /// Copies the next piece, if the client has both files still.
+    /// Copies the next piece, if the client still has both files open.
     pub(in crate::v4) fn copy_piece(
         &mut self,
         c: &mut Copying,
@@ -181,7 +181,7 @@ impl Run<'_> {
         self.pieces(c, MAX_IO as u64, a, (from, &reads), (to, &writes))
     }
 
-    /// Copies until all is done or `most` bytes are moved.
+    /// Copies until everything is done or `most` bytes are moved.
     fn pieces(
         &mut self,
         c: &mut Copying,
@@ -210,7 +210,8 @@ impl Run<'_> {
                     c.next = Next::Data;
                     let left = c.count - c.done;
                     let len = left.min(most - c.moved).min(MAX_IO as u64);
-                    // Up to the end of a block, so that no hole of whole blocks is copied in two parts.
+                    // Up to the end of a block, so that no hole of whole blocks is copied in two
+                    // parts.
                     let over = (at + len) % BLOCK_SIZE as u64;
                     let len = if len < left && over < len {
                         len - over
@@ -219,7 +220,7 @@ impl Run<'_> {
                     } as usize;
                     let (operand, charged) = self.enter(from, reads.reading(), Reads(len))?;
                     match operand.read(&mut self.c.cx, charged, at) {
-                        // It was cut meanwhile.
+                        // The source was truncated meanwhile.
                         Ok(read) if read.len == 0 => return Ok(()),
                         Ok(read) => c.next = Next::Read(Box::new(read), 0),
                         Err(why) => return Err(self.io_failed(why, &operand, Some(reads))),
@@ -257,7 +258,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes a hole of the target, as long as that of the source.
+    /// Makes a hole in the target, as long as that of the source.
     fn copy_hole(
         &mut self,
         hole: (u64, u64),
@@ -271,7 +272,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes a part of what was read.
+    /// Writes a part of the data that was read.
     fn copy_data(
         &mut self,
         (at, read, part): (u64, &ReadOut, Range<usize>),
@@ -279,7 +280,7 @@ impl Run<'_> {
     ) -> Result<(), Stop<Status>> {
         let data = read.part(part);
         let (operand, charged) = self.enter(to, writes.access(), Writes(data.len()))?;
-        // Not stable, so that it is written wholly or not at all.
+        // Unstable, so that it is written entirely or not at all.
         match operand.write(&mut self.c.cx, charged, at, &data, Stability::Unstable) {
             Ok(done) => self.c.wait_for(done.lsn),
             Err(why) => return Err(self.io_failed(why, &operand, Some(writes))),

@@ -1,17 +1,17 @@
-//! Delegations (RFC 8881 §10.2, §10.4): which OPENs get one, WANT_DELEGATION, DELEGRETURN, what
-//! becomes of them otherwise.
+//! Delegations (RFC 8881 §10.2, §10.4): grants with OPEN, WANT_DELEGATION, DELEGRETURN, recall and
+//! revocation.
 //!
-//! A delegation is given if the client can be called, nobody else has the file open in a way that
-//! excludes it (the table of claims decides that), and it was not recalled lately: a file that
-//! several clients use in turn is better off without. What an OPEN has just made is delegated if
-//! the client asks for it, since most files that are made are written once.
+//! A delegation is granted on three conditions. The client can be called. Nobody else has the file
+//! open in a conflicting way, which the table of claims decides. The file was not recalled lately:
+//! a file that several clients use in turn is better off without. A new file is delegated only if
+//! the client asks for it, since most new files are written once.
 //!
-//! The reply's size limit for a write delegation is 0: clients write what they have when they close
-//! the file, so that an error of space or quota reaches the program, and that clients of NFSv3 see
-//! what was closed.
+//! The size limit in the reply for a write delegation is 0. Clients therefore write their data when
+//! they close the file, so that an error of space or quota reaches the program, and clients of
+//! NFSv3 see the closed file.
 //!
-//! With a delegation for which the client asked to keep the file's times (RFC 9754 §5), they are as
-//! it says: it is asked for them (CB_GETATTR), and sets them before it returns the delegation.
+//! If the client asked to keep the file's times with a delegation (RFC 9754 §5), its times are
+//! valid. It is asked for them (CB_GETATTR), and sets them before it returns the delegation.
 
 use super::open::{Claiming, WISHES};
 use crate::rpc::xdr::Put;
@@ -31,9 +31,10 @@ use weir_vfs::grace::Kinds;
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Changes, FileId, Namespace, Stop};
 
-/// Bits of `share_access` that say which delegation is wanted (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
+/// Bits of `share_access` for the wanted delegation (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
 pub(in crate::v4) const WANTED: u32 = 0xff00;
-/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_WRITE_DELEG, WANT_ANY_DELEG, WANT_NO_DELEG, WANT_CANCEL (§18.16.1).
+/// OPEN4_SHARE_ACCESS_WANT_READ_DELEG, WANT_WRITE_DELEG, WANT_ANY_DELEG, WANT_NO_DELEG, WANT_CANCEL
+/// (§18.16.1).
 const WANT_READ: u32 = 0x0100;
 const WANT_WRITE: u32 = 0x0200;
 const WANT_ANY: u32 = 0x0300;
@@ -43,15 +44,16 @@ const WANT_CANCEL: u32 = 0x0500;
 const WANT_TIMES: u32 = 0x0010_0000;
 /// OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION (RFC 9754 §4).
 const WANT_XOR: u32 = 0x0020_0000;
-/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT, _READ_ATTRS_DELEG, _WRITE_ATTRS_DELEG.
+/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, _READ, _WRITE, _NONE_EXT,
+/// _READ_ATTRS_DELEG, _WRITE_ATTRS_DELEG.
 const NONE: u32 = 0;
 const READ_DELEGATION: u32 = 1;
 const WRITE_DELEGATION: u32 = 2;
 const NONE_EXT: u32 = 3;
 const READ_WITH_TIMES: u32 = 4;
 const WRITE_WITH_TIMES: u32 = 5;
-/// Values of `why_no_delegation4`: WND4_NOT_WANTED, _CONTENTION, _RESOURCE, _NOT_SUPP_FTYPE, _NOT_SUPP_UPGRADE,
-/// _CANCELLED, _IS_DIR.
+/// Values of `why_no_delegation4`: WND4_NOT_WANTED, _CONTENTION, _RESOURCE, _NOT_SUPP_FTYPE,
+/// _NOT_SUPP_UPGRADE, _CANCELLED, _IS_DIR.
 const NOT_WANTED: u32 = 0;
 const CONTENTION: u32 = 1;
 const RESOURCE: u32 = 2;
@@ -62,20 +64,20 @@ const IS_DIR: u32 = 8;
 /// `limit_by4` NFS_LIMIT_SIZE.
 const LIMIT_SIZE: u32 = 1;
 
-/// Which delegation a client is to get.
+/// The delegation that a client is to get.
 #[derive(Clone, Copy)]
 struct Wish {
     write: bool,
-    /// It keeps the file's times.
+    /// True if the client keeps the file's times.
     times: bool,
-    /// It had it before a restart.
+    /// True if the client had it before a restart.
     reclaims: bool,
-    /// One for reading will do as well.
+    /// True if one for reading will do as well.
     or_less: bool,
 }
 
 impl Wish {
-    /// A delegation of before a restart, by its `open_delegation_type4`; `None` if there was none.
+    /// Returns the reclaimed delegation by its `open_delegation_type4`; `None` if there was none.
     fn before(kind: u32) -> Option<Wish> {
         let (write, times) = match kind {
             READ_DELEGATION => (false, false),
@@ -92,7 +94,8 @@ impl Wish {
         })
     }
 
-    /// A new one, of a client that says so of times; attributes for them there are from minor version 2 on.
+    /// Returns a new delegation. Its client may ask to keep the times from minor version 2 on,
+    /// which has attributes for them.
     fn new(write: bool, share_access: u32, minor: u32) -> Wish {
         Wish {
             write,
@@ -103,7 +106,7 @@ impl Wish {
     }
 }
 
-/// What an OPEN is given.
+/// The delegation granted with an OPEN.
 pub(in crate::v4) enum Given {
     Delegation {
         id: StateId,
@@ -115,10 +118,10 @@ pub(in crate::v4) enum Given {
 }
 
 impl Given {
-    /// Nothing, as when none was wished for.
+    /// No delegation, as when none was wanted.
     pub(in crate::v4) const NONE: Given = Given::Not(NOT_WANTED);
 
-    /// The delegation that is all that the client needs, which then has no open (RFC 9754 §4).
+    /// Returns the stateid of the delegation if it replaces the open of the client (RFC 9754 §4).
     pub(in crate::v4) fn instead_of_open(&self, a: &OpenArgs<'_>) -> Option<StateId> {
         match *self {
             Given::Delegation { id, write, .. } => {
@@ -129,7 +132,7 @@ impl Given {
         }
     }
 
-    /// Appends an `open_delegation4`. A client that has no wish gets no reason.
+    /// Appends an `open_delegation4`. A client without a wish gets no reason.
     pub(in crate::v4) fn put(&self, wanted: u32, out: &mut Vec<u8>) {
         match self {
             Given::Delegation { id, write, times } => {
@@ -140,7 +143,7 @@ impl Given {
                     (true, true) => WRITE_WITH_TIMES,
                 });
                 id.put(out);
-                // It is not being recalled.
+                // Not being recalled.
                 out.put_bool(false);
                 if *write {
                     out.put_u32(LIMIT_SIZE);
@@ -156,7 +159,7 @@ impl Given {
                 out.put_u32(NONE_EXT);
                 out.put_u32(*why);
                 if matches!(*why, CONTENTION | RESOURCE) {
-                    // It will not be offered later.
+                    // The delegation will not be offered later.
                     out.put_bool(false);
                 }
             }
@@ -165,13 +168,14 @@ impl Given {
 }
 
 impl Run<'_> {
-    /// Whether the client can be called, as far as is known.
+    /// Returns true if the client can be called, as far as is known.
     pub(in crate::v4) fn is_callable(&self) -> bool {
         let hold = self.c.hold.as_ref();
         self.s.callbacks.can_send() && hold.is_some_and(|h| h.session.client.is_callable())
     }
 
-    /// The delegation that goes with an OPEN, if any. It never waits, and never fails the OPEN.
+    /// Grants a delegation with an OPEN, if possible. Never suspends the OPEN, and never makes it
+    /// fail.
     pub(in crate::v4) fn delegate(
         &mut self,
         client: &Client,
@@ -192,8 +196,8 @@ impl Run<'_> {
             (_, WANT_READ) => new(false),
             (_, _) => new(a.access & WRITE != 0),
         };
-        // The holder of a delegation opens the file for reading too, and under a reclaimed write delegation for
-        // writing, without asking the server.
+        // The holder of a delegation opens the file without asking the server: for reading, and
+        // under a reclaimed write delegation for writing. So the caller needs permission for that.
         let may = found.made || {
             let cx = &mut self.c.cx;
             let write = wish.reclaims && wish.write;
@@ -205,7 +209,7 @@ impl Run<'_> {
         }
     }
 
-    /// The delegation that the client wishes for, whose caller may open the file so.
+    /// Grants the wanted delegation to the client, whose caller may open the file in this way.
     fn give(
         &mut self,
         client: &Client,
@@ -235,7 +239,7 @@ impl Run<'_> {
         } else {
             grace.admit_new(Kinds::ALL, file, now)
         };
-        // A break is dealt with after the states are free, so it finds the delegation.
+        // Breaks are processed once the states are unlocked, so they find the delegation.
         let (Ok(()), Ok(mut states)) = (admitted, client.claiming()) else {
             return Given::Not(RESOURCE);
         };
@@ -266,7 +270,7 @@ impl Run<'_> {
         Given::Delegation { id, write, times }
     }
 
-    /// WANT_DELEGATION (§18.49). What cannot be given now is not offered later either.
+    /// WANT_DELEGATION (§18.49). A delegation that is refused now is not offered later.
     pub(in crate::v4) fn want_delegation(
         &mut self,
         want: u32,
@@ -275,7 +279,7 @@ impl Run<'_> {
         let Fh::File(file) = self.here()? else {
             return Ok(self.put_wanted(&Given::Not(IS_DIR)));
         };
-        // Which access is shared does not count (§18.49.3).
+        // The access bits are ignored (§18.49.3).
         if want & !(3 | WISHES) != 0 {
             return Err(Status::Inval.into());
         }
@@ -309,7 +313,7 @@ impl Run<'_> {
         }
         let wish = match wish {
             Some(wish) => wish,
-            // The most that the caller may.
+            // As much as the caller is permitted.
             None => match operand.may_open(&mut self.c.cx, true, true) {
                 Ok(_) => Wish {
                     or_less: true,
@@ -347,7 +351,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a stateid is that of a delegation of the file, under which it may be opened (CLAIM_DELEGATE_CUR).
+    /// Checks that a stateid is that of a delegation of the file, under which it may be opened
+    /// (CLAIM_DELEGATE_CUR).
     pub(in crate::v4) fn delegated(&self, id: &StateId, file: FileId) -> Result<(), Status> {
         let id = self.resolved(id)?;
         match self.client_ref().states.read().find(&id)? {
@@ -357,7 +362,7 @@ impl Run<'_> {
     }
 }
 
-/// The client has one delegation less.
+/// Refunds the memory of a delegation to the client's account.
 fn release(client: &Client) {
     let mut memory = client.memory.lock();
     let left = memory.bytes() - DELEGATION_BYTES;
@@ -365,7 +370,7 @@ fn release(client: &Client) {
 }
 
 impl Nfs4 {
-    /// The client has returned a delegation, or does not know it.
+    /// Ends a delegation that the client has returned, or does not know.
     pub(in crate::v4) fn end_delegation(&self, client: &Client, delegation: &Delegation) {
         let mut states = client.states.write();
         if !states.end_delegation(delegation) {
@@ -378,7 +383,7 @@ impl Nfs4 {
         release(client);
     }
 
-    /// A delegation is in the way of another client.
+    /// Recalls a delegation that conflicts with another client.
     pub(in crate::v4) fn recall(&self, client: &Client, file: FileId) {
         self.recalled.note(file, self.monotonic().as_secs());
         let delegation = client.states.read().delegation_of(file);
@@ -387,7 +392,7 @@ impl Nfs4 {
         }
     }
 
-    /// Another client wants to know what the holder of a write delegation has written.
+    /// Asks the holder of a write delegation for the file's attributes.
     pub(in crate::v4) fn ask(&self, client: &Client, file: FileId) {
         let delegation = client.states.read().delegation_of(file);
         if let Some(delegation) = delegation {
@@ -395,7 +400,7 @@ impl Nfs4 {
         }
     }
 
-    /// The client did not answer in time, and has lost the delegation.
+    /// Revokes a delegation whose holder did not answer in time.
     pub(in crate::v4) fn revoked(&self, client: &Client, file: FileId) {
         let lost = client
             .states
@@ -405,11 +410,11 @@ impl Nfs4 {
             let status = &client.status;
             status.fetch_or(flag::RECALLABLE_REVOKED, Ordering::Relaxed);
         }
-        // Its pin is dropped where nothing is locked.
+        // Its pin is dropped without any lock.
         drop(lost);
     }
 
-    /// The file's volume is gone or was replaced, and with it what the owner had in the file.
+    /// Revokes the state of an owner in a file whose volume is gone or was replaced.
     pub(in crate::v4) fn lost(&self, client: &Client, file: FileId, owner: &Owner) {
         let mut states = client.states.write();
         let lost = match owner.who == client.own.who {
@@ -425,7 +430,7 @@ impl Nfs4 {
         self.not_waiting(file, owner);
     }
 
-    /// FREE_STATEID of a state that was revoked; false if it is no such.
+    /// FREE_STATEID of a revoked state; returns false if it is not revoked.
     pub(in crate::v4) fn free_revoked(&self, client: &Client, id: &StateId) -> bool {
         let mut states = client.states.write();
         let Some(freed) = states.free_revoked(id) else {
@@ -445,7 +450,7 @@ impl Nfs4 {
         true
     }
 
-    /// Memory is short: clients are to return half of their delegations.
+    /// Asks clients to return half of their delegations, when memory is short.
     pub(in crate::v4) fn recall_any(&self) {
         for client in self.registry.clients() {
             let count = client.states.read().delegations();
@@ -456,7 +461,7 @@ impl Nfs4 {
         }
     }
 
-    /// The client that an owner in the table of claims belongs to.
+    /// Returns the client of an owner in the table of claims.
     pub(in crate::v4) fn client_of(&self, owner: &Owner) -> Option<Arc<Client>> {
         let id = owner.client.name.as_ref().try_into().ok()?;
         self.registry.client(u64::from_be_bytes(id))

@@ -1,8 +1,8 @@
 //! READDIR (§18.23).
 //!
 //! The client bounds the result in bytes, and that bound is kept exactly: an entry is appended only
-//! if it, the end of the list and the eof flag still fit. If not even one entry fits, that is
-//! TOOSMALL. "." and ".." are not listed (§18.23.3), and cookies 0 to 2 are no entry's.
+//! if it, the end of the list and the eof flag still fit. If not even one entry fits, the answer is
+//! TOOSMALL. "." and ".." are not listed (§18.23.3), and no entry has the cookies 0 to 2.
 
 use crate::idmap::Names;
 use crate::rpc::xdr::{Put, padding};
@@ -17,7 +17,8 @@ use weir_vfs::{Error, FileId, FileRef, Looks, Namespace, OpContext, Stop, Suspen
 
 /// Verifier, end of the list, eof.
 const FIXED: usize = 8 + 4 + 4;
-/// Follows-flag, cookie, length of the name, bitmap and length of the attributes: the least of an entry.
+/// Minimum size of an entry: follows-flag, cookie, length of the name, bitmap and length of the
+/// attributes.
 const ENTRY: usize = 4 + 8 + 4 + 4 + 4;
 
 /// A listing under construction.
@@ -52,7 +53,7 @@ impl Listing<'_> {
     }
 }
 
-/// An entry whose attributes must be fetched: what is in a directory of snapshots.
+/// An entry of a directory of snapshots, whose attributes must be fetched.
 type Bare = (u64, Vec<u8>);
 
 impl Run<'_> {
@@ -109,7 +110,8 @@ impl Run<'_> {
         let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
         let limit = ReadDirLimit {
             entries: listing.room / (ENTRY + 8) + 1,
-            // Of names and 24 for each, while attributes take most of the room.
+            // The limit counts names and 24 bytes for each entry, while attributes take most of the
+            // room.
             bytes: (listing.room / 4).max(2048).min(listing.room),
             attrs: true,
         };
@@ -179,7 +181,7 @@ impl Run<'_> {
     ) -> Result<(bool, [u8; 8]), Stop<Status>> {
         let pseudo = self.pseudo();
         let node = pseudo.node(number).ok_or(Status::Stale)?;
-        // By their numbers, which are the cookies: they stay when others come and go.
+        // In the order of their numbers, which are the cookies: these stay when others come and go.
         let mut children: Vec<_> = node.children.iter().map(|(n, id)| (*id, n)).collect();
         children.sort_unstable();
         let after = children.into_iter().filter(|(id, _)| *id > a.cookie);
@@ -248,7 +250,7 @@ fn list_bare(
 ) -> Result<bool, Stop<Status>> {
     let (attr, file): (Attr, FileRef) = match operand.listed(cx, name) {
         Ok((found, file)) => (found.attr, file),
-        // It was deleted meanwhile.
+        // The entry was deleted meanwhile.
         Err(weir_vfs::Stop::Failed(Error::NotFound)) => return Ok(true),
         Err(why) => return Err(why.into()),
     };

@@ -1,5 +1,5 @@
-//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again; see
-//! `blocked` for when.
+//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A client that is denied a lock asks again;
+//! `blocked` decides when it is notified.
 
 use super::open::{Claiming, OwnerKind};
 use crate::rpc::xdr::Put;
@@ -19,12 +19,12 @@ use weir_vfs::{Exempt, FileId, Stop, Suspend};
 const READ_LT: u32 = 1;
 const WRITE_LT: u32 = 2;
 
-/// Whether a `nfs_lock_type4` is exclusive.
+/// Returns true if a `nfs_lock_type4` is exclusive.
 fn exclusive(kind: u32) -> bool {
     kind % 2 == 0
 }
 
-/// The bytes that a range names.
+/// Returns the bytes in a range.
 fn range(r: &args::Range) -> Result<Range, Status> {
     let length = match r.length {
         0 => return Err(Status::Inval),
@@ -32,14 +32,14 @@ fn range(r: &args::Range) -> Result<Range, Status> {
         length => length,
     };
     match Range::new(r.offset, length) {
-        // To the largest offset is not to the end, but nothing is behind it.
+        // Treated as to the end of the file, since no byte can follow.
         Some(range) => Ok(range),
         None => Err(Status::Inval),
     }
 }
 
 impl Run<'_> {
-    /// The current file, which must be one that can be locked, and that the caller is admitted to.
+    /// Returns the current file, if it can be locked and the caller is admitted to it.
     fn lockable(&mut self) -> Result<FileId, Stop<Status>> {
         let file = self.file(Status::IsDir)?;
         let (operand, _charged) = self.enter(file, Access::Mode(None), Exempt)?;
@@ -51,7 +51,7 @@ impl Run<'_> {
         }
     }
 
-    /// `LOCK4denied`: which lock is in the way, and its owner.
+    /// Appends a `LOCK4denied`: the conflicting lock, and its owner.
     fn put_denied(&mut self, lock: &Lock) {
         let out = &mut self.c.out;
         out.put_u64(lock.range.start);
@@ -67,7 +67,7 @@ impl Run<'_> {
                 .as_ref()
                 .try_into()
                 .map_or(0, u64::from_be_bytes),
-            // Of another protocol.
+            // An owner of another protocol.
             _ => 0,
         };
         out.put_u64(id);
@@ -132,7 +132,8 @@ impl Run<'_> {
         if waits && verdict != Verdict::Queued {
             s.not_waiting(file, &want.owner);
             if matches!(verdict, Verdict::Deadlock | Verdict::Full) {
-                // It may as well ask again: what seems to wait may have given up.
+                // Tries without queueing, so that the client asks again: the requests that it would
+                // wait for may have been given up.
                 verdict = claims.lock(file, &want, &DELEGATIONS, false);
             }
         }
@@ -187,7 +188,7 @@ impl Run<'_> {
         admitted.map_err(|_| Status::Grace)?;
         let claims = &self.s.vfs.claims;
         if !claims.heard(file).none() {
-            // The holder of a write delegation may have locked it by itself.
+            // The holder of a write delegation may have locked the file by itself.
             let client = self.client();
             let actor = Actor::Client { owner: &client.own };
             if let Passage::Breaking(ticket) = claims.io(file, actor, false, want.range) {

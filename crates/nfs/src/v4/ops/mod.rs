@@ -1,5 +1,5 @@
-//! The operations of a COMPOUND. Each runs in the context that [`super::cursor`] gives it, and
-//! knows nothing of the runner.
+//! Operations of a COMPOUND. Each runs in the context of [`super::cursor`], and does not depend on
+//! the runner.
 
 mod blocked;
 mod callback;

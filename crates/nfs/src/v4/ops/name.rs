@@ -9,7 +9,7 @@ use weir_base::limits::MAX_NAME;
 use weir_vfs::volume::{Attr, Change, Created, Done, FileKind, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Stop};
 
-/// A name that can be an entry's (§14.5); what is longer is found out by the directory.
+/// Checks that an entry can have this name (§14.5). The directory checks the length.
 pub(in crate::v4) fn check_name(name: &[u8]) -> Result<(), Status> {
     match name {
         [] => Err(Status::Inval),
@@ -21,7 +21,7 @@ pub(in crate::v4) fn check_name(name: &[u8]) -> Result<(), Status> {
     }
 }
 
-/// What a name in a directory leads to; NFS4ERR_SYMLINK in a link (§18.13.3).
+/// Looks up a name in a directory. Fails with NFS4ERR_SYMLINK in a link (§18.13.3).
 fn found(
     dir: &Operand<'_, '_>,
     cx: &mut OpContext,
@@ -41,7 +41,7 @@ fn found(
 }
 
 impl Run<'_> {
-    /// Puts a file in place of the current one.
+    /// Makes a file the current one.
     pub(in crate::v4) fn goes_to(&mut self, file: FileId) {
         self.c.current = Fh::File(file);
         self.c.state = StateId::ANONYMOUS;
@@ -53,17 +53,18 @@ impl Run<'_> {
         self.step_to(name)?;
         let outcome = match before.0 {
             Fh::Pseudo(_) => self.right_flavour(),
-            // One rule is for all of a volume.
+            // All files of a volume have the same rule.
             _ => Ok(Status::Ok),
         };
         if outcome.is_err() {
-            // What waits is run again, from where it began.
+            // A suspended operation is run again from where it began.
             (self.c.current, self.c.state) = before;
         }
         outcome
     }
 
-    /// Makes what a name in the current directory leads to the current file, whatever flavour that wants.
+    /// Looks up a name in the current directory and makes the result the current file, whatever
+    /// flavour it requires.
     pub(in crate::v4) fn step_to(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
@@ -94,14 +95,16 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// What a directory of the pseudo file system leads to: the export that covers it, or itself.
+    /// Returns the export that covers a directory of the pseudo file system, or the directory
+    /// itself.
     pub(in crate::v4) fn crossed(&self, pseudo: &pseudo::Pseudo, number: u64) -> Fh {
         let export = pseudo.node(number).and_then(|node| node.export);
         let export = export.and_then(|volume| self.table.of_volume(volume));
         export.map_or(Fh::Pseudo(number), |export| Fh::File(export.root()))
     }
 
-    /// LOOKUPP (§18.14). Above the root of an export is the directory that it covers has its name in.
+    /// LOOKUPP (§18.14). The parent of an export's root is the parent of the directory that the
+    /// export covers.
     pub(in crate::v4) fn lookupp(&mut self) -> OperationResult {
         match self.here()? {
             Fh::Pseudo(number) => {
@@ -140,7 +143,7 @@ impl Run<'_> {
         put_change(&mut self.c.out, change.before.change, change.after.change);
     }
 
-    /// CREATE (§18.4): anything but a regular file.
+    /// CREATE (§18.4): creates anything but a regular file.
     pub(in crate::v4) fn create(
         &mut self,
         make: &Make<'_>,
@@ -162,7 +165,8 @@ impl Run<'_> {
         let list = self.new_list(&new, a)?;
         let mut attrs: SetAttr = new.over((0, 0));
         if matches!(make, Make::Link(_)) {
-            // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is 0777 on every local file system.
+            // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is
+            // 0777 on every local file system.
             attrs.mode = None;
         }
         let client = self.client();
@@ -193,7 +197,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// REMOVE (§18.25): of directories too.
+    /// REMOVE (§18.25): removes files and directories.
     pub(in crate::v4) fn remove(&mut self, name: &[u8]) -> OperationResult {
         let here = self.here()?;
         check_name(name)?;
@@ -208,7 +212,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// Two files of one operation: the saved one and the current one.
+    /// Returns the two files of an operation: the saved one and the current one.
     fn both(&self) -> Result<(FileId, FileId), Status> {
         let here = self.here()?;
         match (self.c.saved, here) {
@@ -219,7 +223,7 @@ impl Run<'_> {
         }
     }
 
-    /// RENAME (§18.26): from the saved directory into the current one.
+    /// RENAME (§18.26): moves from the saved directory into the current one.
     pub(in crate::v4) fn rename(&mut self, from: &[u8], to: &[u8]) -> OperationResult {
         let (source, target) = self.both()?;
         check_name(from)?;
@@ -236,7 +240,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// LINK (§18.9): the saved file into the current directory.
+    /// LINK (§18.9): links the saved file into the current directory.
     pub(in crate::v4) fn link(&mut self, name: &[u8]) -> OperationResult {
         let (file, dir) = self.both()?;
         check_name(name)?;

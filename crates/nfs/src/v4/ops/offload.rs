@@ -1,4 +1,4 @@
-//! Copies in the background: how they are begun, carried out and ended. See [`crate::v4::offload`].
+//! Copies in the background: starts, runs and ends them. See [`crate::v4::offload`].
 
 use crate::rpc::message::Credential;
 use crate::rpc::xdr::Put;
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use weir_vfs::{FileId, Stop, Suspend};
 
-/// A place among those under way.
+/// A slot among the copies under way.
 struct Place(Arc<Nfs4>);
 
 impl Place {
@@ -35,7 +35,7 @@ impl Drop for Place {
     }
 }
 
-/// What a copy goes by.
+/// Arguments and progress of a copy in the background.
 struct Job {
     place: Place,
     client: Arc<Client>,
@@ -47,17 +47,17 @@ struct Job {
     copying: Copying,
 }
 
-/// How a turn of a copy ended.
+/// Result of a turn of a copy.
 enum Turn {
     /// A piece was copied.
     Piece,
-    /// All was.
+    /// The copy is complete.
     End,
     Waits(Suspend),
 }
 
 impl Job {
-    /// Copies a piece, or goes on with it.
+    /// Copies a piece, or continues one.
     fn turn(&mut self, cursor: &mut Cursor) -> Result<Turn, Status> {
         let s = &self.place.0;
         if self.offload.is_cancelled() || self.client.is_expired() {
@@ -92,7 +92,7 @@ impl Job {
             let mut cursor = s.cursor_for(&self.client, &self.conn);
             let turned = loop {
                 match self.turn(&mut cursor) {
-                    // What is not coming is not waited for.
+                    // A name service that does not answer is not waited for.
                     Ok(Turn::Waits(Suspend::NameService(wait))) if !wait.coming => {
                         break Err(Status::Delay);
                     }
@@ -117,7 +117,7 @@ impl Job {
     }
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 async fn pass() {
     let mut passed = false;
     std::future::poll_fn(|cx| match std::mem::replace(&mut passed, true) {
@@ -131,7 +131,7 @@ async fn pass() {
 }
 
 impl Nfs4 {
-    /// A cursor for work of a client that no request waits for.
+    /// Returns a cursor for a client's work without a request.
     fn cursor_for(&self, client: &Arc<Client>, conn: &ConnInfo) -> Cursor {
         let head = Head {
             tag: &[],
@@ -143,14 +143,14 @@ impl Nfs4 {
         cursor
     }
 
-    /// The client has acknowledged the end of a copy, or does not want to know.
+    /// Forgets a copy whose end the client has acknowledged, or which it has cancelled.
     pub(in crate::v4) fn forget_offload(&self, client: &Client, offload: &Offload) {
         client.offloads.lock().retain(|o| o.id != offload.id);
     }
 }
 
 impl Run<'_> {
-    /// Has a COPY carried out in the background; `None` if it has to be done at once.
+    /// Starts a COPY in the background; `None` if it has to be done before the reply.
     pub(in crate::v4) fn offload(
         &self,
         a: &Copy,
@@ -181,7 +181,7 @@ impl Run<'_> {
             offloads.push(Arc::clone(&offload));
             offload
         };
-        // A copy is held under what these stateids name, whatever becomes of their count.
+        // The copy depends on the states of these stateids, but not on their seqids.
         let newest = |id: &StateId| match self.resolved(id) {
             Ok(known) if !matches!(known, StateId::ANONYMOUS | StateId::BYPASS) => {
                 StateId { seqid: 0, ..known }
@@ -217,10 +217,10 @@ impl Run<'_> {
         known.cloned().ok_or(Status::BadStateId)
     }
 
-    /// OFFLOAD_STATUS (RFC 7862 §15.9): how far a copy is.
+    /// OFFLOAD_STATUS (RFC 7862 §15.9): reports the progress of a copy.
     pub(in crate::v4) fn offload_status(&mut self, id: &StateId) -> OperationResult {
         let offload = self.offload_of(id)?;
-        // First how it ended: what was copied by then is all.
+        // Read before the number of bytes, which is final once the copy has ended.
         let ended = offload.ended();
         let out = &mut self.c.out;
         out.put_u64(offload.copied());
@@ -231,7 +231,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// OFFLOAD_CANCEL (RFC 7862 §15.8): ends a copy, of which nothing is reported any more.
+    /// OFFLOAD_CANCEL (RFC 7862 §15.8): ends a copy, whose end is not reported then.
     pub(in crate::v4) fn offload_cancel(&mut self, id: &StateId) -> OperationResult {
         let offload = self.offload_of(id)?;
         offload.cancelled.store(true, Ordering::Release);

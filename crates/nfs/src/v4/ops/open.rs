@@ -1,11 +1,12 @@
 //! OPEN, OPEN_DOWNGRADE, CLOSE, FREE_STATEID (RFC 8881 §18.16, §18.18, §18.2, §18.38).
 //!
-//! OPEN goes in this order: the client is recorded (its reply waits for that to be durable); the
-//! file is found or made; the caller may open it so; it is pinned; the claim is entered, against
-//! which other clients' opens may speak, together with the stateid; it is cut, if that was asked
-//! for. The cursor remembers what is done, so that a wait repeats none of it.
+//! OPEN has these steps. The client is recorded (the reply waits for that to be durable). The file
+//! is found or created. The caller's access is checked. The file is pinned. The claim, which may
+//! conflict with other clients' opens, is added together with the stateid. The file is truncated,
+//! if that was requested. The cursor remembers the finished steps, so that a suspended OPEN repeats
+//! none of them.
 //!
-//! A file that this OPEN makes is open to its maker whatever its mode says, as open(2) has it.
+//! A file that this OPEN creates is open to its creator whatever its mode, as with open(2).
 
 use super::deleg::Given;
 use super::name::check_name;
@@ -26,30 +27,30 @@ use weir_vfs::grace::{FileKey, Kinds, Refused};
 use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Stop, Suspend};
 
-/// Bits of `share_access` that are wishes for delegations.
+/// Bits of `share_access` with wishes for delegations.
 pub(in crate::v4) const WISHES: u32 = 0x003f_ff00;
 /// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
 pub(in crate::v4) const RESULT: u32 = 0x04 | 0x08;
 /// OPEN4_RESULT_NO_OPEN_STATEID (RFC 9754 §4), OPEN4_RESULT_MAY_NOTIFY_LOCK.
 const NO_STATEID: u32 = 0x10;
 const MAY_NOTIFY: u32 = 0x20;
-/// Owners of opens and of locks are apart.
+/// Kind of an owner: owners of opens and of locks are distinct.
 #[derive(Clone, Copy)]
 pub(in crate::v4) enum OwnerKind {
     Open,
     Lock,
 }
 
-/// A claim that a client wants, as far as the grace period is concerned.
+/// A claim requested by a client, as far as the grace period is concerned.
 pub(in crate::v4) struct Claiming {
     pub(in crate::v4) reclaim: bool,
     pub(in crate::v4) file: FileId,
     pub(in crate::v4) kinds: Kinds,
-    /// Kinds of others' claims that it conflicts with.
+    /// Kinds of others' claims that this claim conflicts with.
     pub(in crate::v4) against: Kinds,
 }
 
-/// The error of a claim at the wrong time.
+/// Returns the status for a claim at the wrong time.
 fn refused(why: Refused) -> Status {
     match why {
         Refused::Grace => Status::Grace,
@@ -59,7 +60,8 @@ fn refused(why: Refused) -> Status {
 }
 
 impl<'a> Run<'a> {
-    /// An owner of opens or locks as the table of claims knows it. What others are shown of one is its own bytes.
+    /// Returns an owner of opens or locks in the table of claims. Other clients are shown the bytes
+    /// of a lock owner.
     pub(in crate::v4) fn owner(&self, kind: OwnerKind, bytes: &[u8]) -> Owner {
         let (word, shown): (&[u8], Arc<[u8]>) = match kind {
             OwnerKind::Open => (b"open", Arc::default()),
@@ -74,9 +76,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that a client may claim something again, or anew.
+    /// Checks that a client may reclaim, or may make a new claim.
     fn in_time(client: &Client, reclaim: bool) -> Result<(), Status> {
-        // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
+        // A client must not make new claims until it has reported the end of its reclaims
+        // (§18.51.3).
         match (reclaim, client.reclaimed.load(Ordering::Acquire)) {
             (true, true) => Err(Status::NoGrace),
             (false, false) => Err(Status::Grace),
@@ -84,14 +87,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that the time is for such a claim.
+    /// Checks that the grace period admits a claim.
     fn admit_claim(&self, client: &Client, claim: &Claiming) -> Result<(), Status> {
         let (grace, now) = (&self.s.vfs.grace, self.s.monotonic());
         let admitted = if claim.reclaim {
             let claimant = client.claimant();
             let again = |kinds| grace.admit_again(&claimant, kinds, claim.file, now);
             again(claim.kinds).or_else(|why| {
-                // It was made by an OPEN, and the server stopped before that was recorded.
+                // An OPEN created the file, and the server stopped before that was recorded.
                 match self.s.before_start.has_unrecorded(claim.file) {
                     true => again(Kinds::NONE),
                     false => Err(why),
@@ -103,7 +106,7 @@ impl<'a> Run<'a> {
         admitted.map_err(refused)
     }
 
-    /// Checks that the time is for such a claim, and records it.
+    /// Checks that a claim is admitted now, and records it.
     pub(in crate::v4) fn may_claim(
         &mut self,
         client: &Client,
@@ -115,8 +118,8 @@ impl<'a> Run<'a> {
     }
 
     /// Records that a client may have claims of these kinds in a file; the reply waits until that
-    /// is durable. Called (again) with the client's states locked when the claim is entered, since
-    /// the record may have been trimmed meanwhile.
+    /// is durable. It is repeated under the lock on the client's states when the claim is added,
+    /// since the record may have been trimmed meanwhile.
     pub(in crate::v4) fn record(
         &mut self,
         client: &Client,
@@ -132,7 +135,7 @@ impl<'a> Run<'a> {
         claim: Option<(FileKey, Kinds)>,
     ) -> Result<(), Stop<Status>> {
         let lsn = match self.s.record(client, claim) {
-            // There are too many clients, not too many bytes.
+            // The limit is on clients; the disk has space.
             Err(Stop::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
             recorded => recorded?,
         };
@@ -164,7 +167,7 @@ impl<'a> Run<'a> {
             return Err(Status::Inval.into());
         }
         let Fh::File(base) = here else {
-            // In the pseudo file system there are directories alone.
+            // The pseudo file system has only directories.
             return match (name, a.how) {
                 (None, _) => Err(Status::IsDir.into()),
                 (Some(name), How::NoCreate) => self.lookup(name).and(Err(Status::IsDir.into())),
@@ -175,10 +178,10 @@ impl<'a> Run<'a> {
         let kinds = open_kinds(shares.1);
         if self.c.made.is_none() {
             Run::in_time(&client, reclaim)?;
-            // A file that is made may have to be claimed again before it is recorded.
+            // A new file may have to be reclaimed before its claim is recorded.
             self.record_claim(&client, None)?;
         }
-        // A delegation keeps away what an open under it would conflict with.
+        // Conflicting claims are excluded by the delegation.
         let delegated = matches!(a.claim, Claim::DelegateCur(..) | Claim::DelegCurFh(_));
         let claiming = |file, cuts: bool| {
             let writes = shares.0 & WRITE != 0 || cuts;
@@ -245,7 +248,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// Cuts a file to nothing that has been opened so.
+    /// Truncates a file after its open.
     fn cut_opened(
         &mut self,
         client: &Client,
@@ -260,7 +263,7 @@ impl<'a> Run<'a> {
         match operand.setattr(&mut self.c.cx, charged, &set, None) {
             Ok(done) => self.c.wait_for(done.lsn),
             Err(Stop::Failed(error)) => {
-                // The client learns of no open.
+                // The client does not learn of the open, so it is ended.
                 let open = client.states.read().open_of(file, owner);
                 if let Some(open) = open.filter(|o| o.is_new()) {
                     self.end_open(client, &open);
@@ -272,7 +275,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The file with a name, which is made if it is not there and that was asked for.
+    /// Finds the file with a name, or creates it if that was requested.
     fn find(
         &mut self,
         dir: &Operand<'a, '_>,
@@ -304,7 +307,8 @@ impl<'a> Run<'a> {
         if matches!(create, None | Some(CreateHow::Unchecked)) {
             match dir.listed(&mut self.c.cx, name) {
                 Ok((found, file)) => {
-                    // Of the attributes of a file that exists only the size is set, and only to 0 (§18.16.3).
+                    // The only attribute that is set on an existing file is the size, and only to 0
+                    // (§18.16.3).
                     let cut = create.is_some() && new.set.size == Some(0);
                     let mut set = Bitmap::default();
                     if cut {
@@ -322,7 +326,7 @@ impl<'a> Run<'a> {
                 Err(why) => return Err(why.into()),
             }
         }
-        // A file that another client makes meanwhile is found by the next try.
+        // A file that another client creates meanwhile is found by the next try.
         let how = match create {
             Some(CreateHow::Unchecked) => CreateHow::Guarded,
             Some(how) => how,
@@ -335,7 +339,7 @@ impl<'a> Run<'a> {
                 return Err(Status::Delay.into());
             }
             Err(Stop::Failed(error)) if create == Some(CreateHow::Guarded) => {
-                // That there is one precedes all else (open(2)).
+                // EXIST has priority over other errors, as in open(2).
                 return match dir.listed(&mut self.c.cx, name) {
                     Ok(_) => Err(Status::Exist.into()),
                     Err(Stop::Suspended(wait)) => Err(wait.into()),
@@ -357,7 +361,7 @@ impl<'a> Run<'a> {
         Ok((made, None))
     }
 
-    /// Enters the claim of an open, and its stateid.
+    /// Adds the claim of an open, and its stateid.
     fn enter_open(
         &mut self,
         client: &Client,
@@ -367,7 +371,7 @@ impl<'a> Run<'a> {
         (access, deny): (u32, u32),
     ) -> Result<StateId, Stop<Status>> {
         let (read, write) = (access & READ != 0, access & WRITE != 0);
-        // What this OPEN has made is a file, and open to its maker.
+        // A file created by this OPEN is regular, and open to its creator.
         let may = match found.made {
             true => Ok(()),
             false => operand.may_open(&mut self.c.cx, read, write).map(drop),
@@ -418,7 +422,7 @@ impl<'a> Run<'a> {
         Ok(states.add_open(file, owner.clone(), all, pin))
     }
 
-    /// The open's stateid, if there is an open, the delegation, and what goes with them.
+    /// Appends the result: the open's stateid, if there is an open, and the delegation.
     fn put_opened(
         &mut self,
         a: &OpenArgs<'_>,
@@ -442,7 +446,7 @@ impl<'a> Run<'a> {
         given.put(a.access, out);
     }
 
-    /// The open of the current file that a stateid names.
+    /// Returns the open of the current file that a stateid names.
     pub(in crate::v4) fn open_of(&self, id: &StateId) -> Result<Arc<Open>, Status> {
         let file = match self.here()? {
             Fh::File(file) => file,
@@ -455,7 +459,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// OPEN_DOWNGRADE (§18.18): gives up part of an open's shares.
+    /// OPEN_DOWNGRADE (§18.18): gives up some of an open's shares.
     pub(in crate::v4) fn downgrade(
         &mut self,
         id: &StateId,
@@ -490,7 +494,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// CLOSE. What was locked under the open is unlocked (§18.2.4).
+    /// CLOSE (§18.2). Locks under the open are released (§18.2.4).
     pub(in crate::v4) fn close_open(&mut self, id: &StateId) -> OperationResult {
         let open = self.open_of(id)?;
         let client = self.client();
@@ -506,7 +510,7 @@ impl<'a> Run<'a> {
         self.s.end_waiting_under(open);
         let ended = states.close(open);
         for locks in &ended {
-            // Unlocking all of it splits nothing, so it needs no memory.
+            // A complete unlock splits nothing, so it needs no memory.
             let unlocked = claims.unlock(open.file, &locks.owner, Range::ALL);
             assert!(unlocked.is_ok(), "an unlock of everything needs memory");
         }
@@ -518,7 +522,7 @@ impl<'a> Run<'a> {
         memory.shrink_to(left);
     }
 
-    /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or one that was revoked.
+    /// FREE_STATEID (§18.38): frees a lock owner's state without locks, or a revoked state.
     pub(in crate::v4) fn free_stateid(&mut self, id: &StateId) -> OperationResult {
         let id = self.resolved(id)?;
         let client = self.client();

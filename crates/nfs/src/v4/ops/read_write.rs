@@ -38,7 +38,7 @@ mod bits {
     pub const ALL: u32 = 0x1ff;
 }
 
-/// Bytes of the results of a READ or READ_PLUS besides data.
+/// Number of bytes of the results of a READ or READ_PLUS besides data.
 const READ_RESULT: usize = 64;
 
 /// Times of the last access and the last modification.
@@ -46,16 +46,16 @@ type Times = (Option<Time>, Option<Time>);
 
 /// The state under which a file is read or written.
 pub(in crate::v4) enum Stated {
-    /// Under a special stateid.
+    /// A special stateid of the client.
     Special(Arc<Client>),
-    /// Under an open, under locks under an open, or under a delegation.
+    /// An open, locks under an open, or a delegation.
     State(State),
-    /// Under an open or a delegation that the connection is to remember.
+    /// An open or a delegation that the connection is to remember.
     Basis(Arc<Basis>),
 }
 
 impl Stated {
-    /// How changes of contents are checked.
+    /// Returns the access check for changes of contents.
     pub(in crate::v4) fn access(&self) -> Access<'_> {
         match self.opened() {
             Err(client) => client.outside(),
@@ -63,10 +63,10 @@ impl Stated {
         }
     }
 
-    /// How reads of contents are checked.
+    /// Returns the access check for reads of contents.
     ///
-    /// A client that writes part of a page reads the rest of it under an open for writing alone. It gets what the mode
-    /// lets its caller read (§18.22.3).
+    /// A client that writes part of a page reads the rest of it under an open for writing alone. It
+    /// may read what the mode allows its caller (§18.22.3).
     pub(in crate::v4) fn reading(&self) -> Access<'_> {
         match self.opened() {
             Ok((owner, access)) if access & READ == 0 => Access::Mode(Some(owner)),
@@ -74,7 +74,8 @@ impl Stated {
         }
     }
 
-    /// The owner and `share_access` of the open or delegation; the client for a special stateid.
+    /// Returns the owner and `share_access` of the open or delegation; the client for a special
+    /// stateid.
     fn opened(&self) -> Result<(&Owner, u32), &Arc<Client>> {
         match self {
             Stated::Special(client) => Err(client),
@@ -83,7 +84,9 @@ impl Stated {
         }
     }
 
-    /// What counts of the times that a delegation's holder sends (RFC 9754 §5); BAD_STATEID under anything else.
+    /// Limits the times that a delegation's holder sends (RFC 9754 §5), see
+    /// [`Delegation::vetted`](crate::v4::state::Delegation::vetted); BAD_STATEID under any other
+    /// state.
     fn vetted(&self, sent: (Option<Time>, Option<Time>), now: Time) -> Result<Times, Status> {
         let vetted = match self {
             Stated::State(State::Delegation(delegation)) => delegation.vetted(sent, now),
@@ -92,7 +95,7 @@ impl Stated {
         vetted.ok_or(Status::BadStateId)
     }
 
-    /// OPENMODE for a state that nothing may be written under.
+    /// Returns OPENMODE for a state that does not allow writing.
     pub(in crate::v4) fn may_write(&self) -> Result<(), Status> {
         match self {
             Stated::State(state) if state.access() & WRITE == 0 => Err(Status::OpenMode),
@@ -109,7 +112,7 @@ fn opened_as(owner: &Owner, access: u32) -> Access<'_> {
     }
 }
 
-/// The ACCESS bits that have a meaning for the object and are granted; with those that have one.
+/// Returns the ACCESS bits that apply to the object, and those that are granted.
 fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
     let bit = |on: bool, bits: u32| if on { bits } else { 0 };
     let xattrs = match minor {
@@ -138,7 +141,8 @@ fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
     (meaning | xattrs.0, granted | xattrs.1)
 }
 
-/// Why attributes could not be decoded: a name is being looked up, or else `status`.
+/// Returns the reason for a failure to decode attributes: a name is being looked up, or else
+/// `status`.
 fn lacking(names: &Names<'_>, status: Status) -> Stop<Status> {
     match names.lacked() {
         Some(coming) => Suspend::Users(coming).into(),
@@ -146,7 +150,7 @@ fn lacking(names: &Names<'_>, status: Status) -> Stop<Status> {
     }
 }
 
-/// What is refused to be read or written, being no regular file.
+/// Returns the status for reading or writing an object that is no regular file.
 fn wrong_kind(kind: FileKind) -> Status {
     match kind {
         FileKind::Directory => Status::IsDir,
@@ -181,7 +185,8 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// The attributes of the current object, and its place.
+    /// Returns the attributes of the current object, and its operand unless it is in the pseudo
+    /// file system.
     #[inline]
     fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Stop<Status>> {
         match self.here()? {
@@ -198,9 +203,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The attributes of a file that another client may have written under a delegation: that client is asked, and what it has
-    /// changed counts from now on (§10.4.3). If it keeps the file's times, they are as it says from now on (RFC 9754 §5), so that
-    /// none that was seen is taken back.
+    /// Returns the attributes of a file that another client may have written under a delegation.
+    /// That client is asked, and its changes are valid from now on (§10.4.3). If it keeps the
+    /// file's times, its times are stored (RFC 9754 §5), so that no time that was seen goes back.
     #[cold]
     fn held(&mut self, operand: &Operand<'_, '_>, attr: Attr) -> Result<Attr, Stop<Status>> {
         let client = self.client();
@@ -224,7 +229,7 @@ impl<'a> Run<'a> {
         Ok(attr)
     }
 
-    /// Does something with the current object's attributes.
+    /// Calls `each` with the current object's attributes.
     #[inline]
     fn with_object<T>(
         &mut self,
@@ -238,7 +243,7 @@ impl<'a> Run<'a> {
         {
             attr = self.held(o, attr)?;
         }
-        // A hash, which hardly anyone asks for.
+        // The handle needs a hash, and few clients ask for it.
         let handle = match mask.has(attrs::FILEHANDLE) {
             true => self.handle(self.c.current),
             false => [0; HANDLE_BYTES],
@@ -279,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What users and groups are called in what this caller is sent, if not by their numbers.
+    /// Returns the names of users and groups for replies to this caller; `None` to send numbers.
     pub(in crate::v4) fn names_sent(&self) -> Option<Names<'a>> {
         let map = self.s.idmap.get()?;
         let flavours = [Flavour::Krb5, Flavour::Krb5Integrity, Flavour::Krb5Privacy];
@@ -287,7 +292,7 @@ impl<'a> Run<'a> {
         by_name.then(|| Names::of(Some(map)))
     }
 
-    /// Attributes that are to be set, of a file that is there or that is made.
+    /// Decodes attributes to set, of an existing file or of a new one (`made`).
     pub(in crate::v4) fn new_attrs(&self, a: &Attrs<'_>, made: bool) -> Result<New, Stop<Status>> {
         let names = Names::of(self.s.idmap.get());
         let new = match made {
@@ -297,7 +302,7 @@ impl<'a> Run<'a> {
         new.map_err(|status| lacking(&names, status))
     }
 
-    /// The access control list among them.
+    /// Decodes the access control list among them.
     pub(in crate::v4) fn new_list(
         &self,
         new: &New,
@@ -308,7 +313,7 @@ impl<'a> Run<'a> {
         list.map_err(|status| lacking(&names, status))
     }
 
-    /// GETATTR (§18.7): the attributes in `mask`.
+    /// GETATTR (§18.7): returns the attributes in `mask`.
     pub(in crate::v4) fn getattr(&mut self, mask: &Bitmap) -> OperationResult {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
@@ -327,7 +332,8 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// The absent file system that the current handle is in, if it is in one; MOVED if the client does not ask where that is.
+    /// Returns the absent file system of the current handle, if it is in one; MOVED if the client
+    /// does not ask for its locations.
     fn absent(&self, mask: &Bitmap) -> Result<Option<(u64, Arc<Referral>)>, Status> {
         let Fh::Pseudo(number) = self.c.current else {
             return Ok(None);
@@ -338,14 +344,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The attributes of a file that an operation of this request has just had, for which the caller was admitted to the volume and
-    /// charged: nothing else is needed for what clients ask of every object. False if that is not so, or a holder may know better.
+    /// Appends attributes of a file that an operation of this request has just read. The caller was
+    /// admitted to the volume and charged then, so the attributes that clients usually ask for need
+    /// nothing else. Returns false if there are none, or a holder of a delegation may know better.
     #[inline]
     fn put_seen(&mut self, mask: &Bitmap) -> bool {
         let Some((file, attr)) = &self.c.seen else {
             return false;
         };
-        // A directory may cover another one; names have to be looked up.
+        // A directory may cover another one, and names need a look-up.
         let plain = attr.kind != FileKind::Directory && self.s.idmap.get().is_none();
         let current = Fh::File(*file) == self.c.current;
         if !plain || !current || attrs::wants_more(mask) || !self.s.vfs.claims.heard(*file).none() {
@@ -364,7 +371,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// VERIFY (`same`), NVERIFY (§18.30, §18.15).
+    /// VERIFY (`same`) and NVERIFY (§18.30, §18.15).
     pub(in crate::v4) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> OperationResult {
         let mask = a.mask;
         if !mask.within(&attrs::supported(self.c.minor)) {
@@ -396,7 +403,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// ACCESS (§18.1): of the bits asked for those that mean something, and those that are granted.
+    /// ACCESS (§18.1): returns the bits asked for that are supported, and those that are granted.
     pub(in crate::v4) fn access(&mut self, asked: u32) -> OperationResult {
         let known = match self.c.minor {
             1 => bits::OF_1,
@@ -421,7 +428,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// READLINK (§18.24): the target of a symbolic link.
+    /// READLINK (§18.24): returns the target of a symbolic link.
     pub(in crate::v4) fn readlink(&mut self) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
@@ -435,7 +442,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a stateid that goes with the current file names (§8.2.3, §9.1.1).
+    /// Returns the state that a stateid names, which must be of the current file (§8.2.3, §9.1.1).
     pub(in crate::v4) fn stated(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
         let id = self.resolved(id)?;
         if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
@@ -448,14 +455,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same for READ and WRITE, which the connection remembers it for: see [`Run::remember`].
+    /// Returns the state for READ and WRITE, which the connection may remember: see
+    /// [`Run::remember`].
     fn stated_for_data(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
         let id = self.resolved(id)?;
         if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
             return Ok(Stated::Special(self.client()));
         }
         let client = self.client_ref();
-        // The client is a part of the stateid.
+        // The stateid contains the client's id.
         let own = id.other.starts_with(&client.id.to_be_bytes());
         let known = self.conn.state.states.take(&id).filter(|_| own);
         let found = match known {
@@ -472,14 +480,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The connection remembers under what its request has read or written.
+    /// Lets the connection remember the state under which its request has read or written.
     fn remember(&self, id: &StateId, stated: Stated) {
         if let (Stated::Basis(basis), Ok(id)) = (stated, self.resolved(id)) {
             self.conn.state.states.put(&id, basis);
         }
     }
 
-    /// A stateid, or the current one in its place.
+    /// Replaces the special stateid for the current one.
     pub(in crate::v4) fn resolved(&self, id: &StateId) -> Result<StateId, Status> {
         match *id {
             StateId::CURRENT if self.c.state == StateId::ANONYMOUS => Err(Status::BadStateId),
@@ -489,7 +497,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Why reading or writing was refused, in this protocol's words.
+    /// Translates a failure of reading or writing to this protocol's status.
     pub(in crate::v4) fn io_failed(
         &mut self,
         why: Stop,
@@ -514,7 +522,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// READ (§18.22). At or beyond the end: no bytes, and eof.
+    /// READ (§18.22). At or beyond the end it returns no bytes, and eof.
     pub(in crate::v4) fn read(&mut self, a: &Bytes) -> OperationResult {
         let out = self.read_data(a)?;
         self.c.out.put_bool(out.eof);
@@ -523,8 +531,8 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// READ_PLUS (RFC 7862 §15.10): one segment, of data or, if nothing else was asked for, of a hole. Data may have holes in
-    /// it: clients are better off with few long segments.
+    /// READ_PLUS (RFC 7862 §15.10): returns one segment of data, or of a hole if nothing else is in
+    /// the range. Data may include holes, since clients are better off with few long segments.
     pub(in crate::v4) fn read_plus(&mut self, a: &Bytes) -> OperationResult {
         const DATA: u32 = 0;
         const HOLE: u32 = 1;
@@ -548,7 +556,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// SEEK (RFC 7862 §15.11): where data or a hole begins.
+    /// SEEK (RFC 7862 §15.11): returns the start of the next data or hole.
     pub(in crate::v4) fn seek(&mut self, id: &StateId, offset: u64, what: u32) -> OperationResult {
         let what = match what {
             0 => Seek::Data,
@@ -591,7 +599,7 @@ impl<'a> Run<'a> {
         Ok(out)
     }
 
-    /// WRITE (§18.32). More than the largest size is written in part.
+    /// WRITE (§18.32). Data beyond the maximum size is not written: the client sends the rest.
     pub(in crate::v4) fn write(&mut self, a: &Write<'_>) -> OperationResult {
         let file = self.file(Status::IsDir)?;
         let stated = self.stated_for_data(&a.state, file)?;
@@ -635,14 +643,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// SETATTR (§18.30): under a stateid, for the size.
+    /// SETATTR (§18.30). Setting the size needs a stateid.
     pub(in crate::v4) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> OperationResult {
         let here = self.here()?;
         let new = self.new_attrs(a, false)?;
         let Fh::File(file) = here else {
             return Err(Status::RoFs.into());
         };
-        // A stateid counts only for the size (§18.30.3) and for the times of a delegation.
+        // A stateid matters only for the size (§18.30.3) and for the times of a delegation.
         let stated = match new.set.size.is_some() || new.is_of_holder() {
             true => self.stated(id, file)?,
             false => Stated::Special(self.client()),
@@ -656,7 +664,8 @@ impl<'a> Run<'a> {
         };
         if let Some(acl) = self.new_list(&new, a)? {
             if new.sets_more() || times.is_some() {
-                // Carried out is what the last of several changes has carried out.
+                // The key is attached to the last of several changes, which completes the
+                // operation.
                 self.c.cx.set_call(None);
             }
             let (operand, charged) = self.enter(file, stated.access(), Changes)?;
@@ -676,7 +685,7 @@ impl<'a> Run<'a> {
                 self.renew_context();
                 self.leave_key();
             }
-            // After what moves the times to now.
+            // Set after the changes that set the times to now.
             let (operand, charged) = self.enter(file, stated.access(), Changes)?;
             let cx = &mut self.c.cx;
             let lsn = operand.set_held_times(cx, charged, accessed, modified)?;
@@ -688,7 +697,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// Sets what is neither a list nor the times of a delegation.
+    /// Sets everything but a list and the times of a delegation.
     fn set_more(&mut self, file: FileId, new: &New, stated: &Stated) -> Result<(), Stop<Status>> {
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
         let old = match new.needs_old() {
@@ -710,7 +719,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The current file, which `bytes` are to be changed of under an open for writing.
+    /// Returns the current file, in which `bytes` are to be changed under an open for writing.
     fn writable(&mut self, a: &Bytes) -> Result<(FileId, Stated), Stop<Status>> {
         let file = self.file(Status::WrongType)?;
         let stated = self.stated(&a.state, file)?;
@@ -738,8 +747,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// ALLOCATE (RFC 7862 §15.1): the file is as long as asked, if the volume has the space now. Blocks are not set apart,
-    /// since a later write takes new ones in any case.
+    /// ALLOCATE (RFC 7862 §15.1): extends the file to the range's end, if the volume has the space
+    /// now. No blocks are reserved, since a later write takes new ones in any case.
     pub(in crate::v4) fn allocate(&mut self, a: &Bytes) -> OperationResult {
         let (file, stated) = self.writable(a)?;
         let (operand, charged) = self.enter(file, stated.access(), Changes)?;
@@ -758,7 +767,8 @@ impl<'a> Run<'a> {
         if end <= attr.size {
             return Ok(Status::Ok);
         }
-        // Another client may have written behind it meanwhile: it is not cut.
+        // Another client may have written beyond the range meanwhile, so the file is never
+        // truncated.
         match operand.punch(&mut self.c.cx, charged, (end, 0), AtEnd::Grow) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);
@@ -768,7 +778,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// CLONE (RFC 7862 §15.13): the destination shares the source's blocks.
+    /// CLONE (RFC 7862 §15.13): makes the destination share the source's blocks.
     pub(in crate::v4) fn clone_range(&mut self, a: &Cloning) -> OperationResult {
         let to = self.file(Status::WrongType)?;
         let from = match self.c.saved {
@@ -786,7 +796,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// IO_ADVISE (RFC 7862 §15.5): no hint is followed.
+    /// IO_ADVISE (RFC 7862 §15.5): ignores all hints.
     pub(in crate::v4) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> OperationResult {
         let file = self.file(Status::WrongType)?;
         self.stated(&a.state, file)?;
@@ -803,5 +813,5 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A file of a volume whose attributes are read, or none in the pseudo file system.
+/// The operand of an object whose attributes are read; `None` in the pseudo file system.
 type Looked<'a> = Option<Operand<'a, 'static>>;

@@ -1,4 +1,4 @@
-//! Requests of before a restart that are sent again: what their operations came to. See
+//! Requests from before a restart that are sent again: repeats the results of their operations. See
 //! [`crate::v4::persistent`].
 
 use super::deleg::Given;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_base::{Ino, VolumeId};
 use weir_vfs::{FileId, Namespace, Stop};
 
-/// A `change_info4` that is of no one moment.
+/// Appends a `change_info4` that is not atomic.
 fn put_present(out: &mut Vec<u8>, change: u64) {
     out.put_bool(false);
     out.put_u64(change);
@@ -22,11 +22,12 @@ fn put_present(out: &mut Vec<u8>, change: u64) {
 }
 
 impl Run<'_> {
-    /// A session that is not known, whose request may have been carried out before the restart. Then it is taken up under a session
-    /// of this request's own.
+    /// Finds a request of an unknown session that was carried out before the restart. Returns a
+    /// session for this request alone, and the recorded results.
     ///
     /// # Errors
-    /// BADSESSION for any other; DELAY if there is no memory, or if it changed a strict volume of a mirror whose partner is lost.
+    /// BADSESSION for any other request; DELAY if there is no memory, or if the request changed a
+    /// strict volume whose mirror partner is lost.
     pub(in crate::v4) fn session_before(
         &mut self,
         id: &SessionId,
@@ -34,7 +35,8 @@ impl Run<'_> {
     ) -> Result<(Arc<Session>, Repeated), Status> {
         let found = self.s.before_start.find(id, request, self.c.count);
         let found = found.ok_or(Status::BadSession)?;
-        // One side of a mirror alone does not report it. The client asks again.
+        // While the mirror's partner is lost, a strict volume does not confirm changes. The client
+        // tries again.
         if found
             .0
             .iter()
@@ -50,13 +52,14 @@ impl Run<'_> {
         }
     }
 
-    /// What the operation at hand came to before the restart, if it was carried out then.
+    /// Returns the recorded result of the current operation, if it was carried out before the
+    /// restart.
     pub(in crate::v4) fn done_before(&self) -> Option<(VolumeId, Ino)> {
         self.c.repeated.as_ref()?.at(self.c.index)
     }
 
-    /// An operation of a session that has ended, which was not carried out before the restart: what makes state is for another
-    /// session.
+    /// Checks an operation of an old session that was not carried out before the restart.
+    /// Operations that create state are refused: they belong to another session.
     pub(in crate::v4) fn may_follow(&self, args: &Args<'_>) -> Result<(), Status> {
         match args {
             _ if self.c.repeated.is_none() => Ok(()),
@@ -65,8 +68,8 @@ impl Run<'_> {
         }
     }
 
-    /// The operation at hand has failed after what it made was in the log, with its key: a retransmission after a restart is to
-    /// fail as well.
+    /// Records that the current operation has failed after its new object was in the log under its
+    /// key, so that a retransmission after a restart fails as well.
     pub(in crate::v4) fn leave_failure(
         &mut self,
         operand: &Operand<'_, '_>,
@@ -78,7 +81,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The change counter of an object; 0 if that is gone.
+    /// Returns the change counter of an object; 0 if the object is gone.
     fn change_of(&mut self, fh: Fh) -> Result<u64, Stop<Status>> {
         let Fh::File(file) = fh else {
             return Ok(0);
@@ -101,7 +104,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Answers an operation that was carried out before the restart, with the inode that it made or changed.
+    /// Answers an operation that was carried out before the restart, with the inode that it created
+    /// or changed.
     pub(in crate::v4) fn repeat(
         &mut self,
         args: &Args<'_>,
@@ -136,7 +140,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// The same of an OPEN that made or cut a file.
+    /// Answers an OPEN that created or truncated a file before the restart.
     fn repeat_open(&mut self, a: &OpenArgs<'_>, file: FileId) -> Result<(), Stop<Status>> {
         let set = match &a.how {
             How::NoCreate | How::Exclusive(_) => Bitmap::default(),
@@ -148,7 +152,7 @@ impl Run<'_> {
         let Some(hold) = &self.c.hold else {
             unreachable!("an operation of a session has a slot");
         };
-        // Distinct for each open, as clients expect of stateids.
+        // Unique to each open, as clients expect of stateids.
         let [.., a1, a2, a3, a4] = hold
             .request
             .key(self.s.before_start.secret, &hold.session.id, self.c.index)

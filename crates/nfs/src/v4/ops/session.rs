@@ -21,13 +21,15 @@ use std::sync::atomic::Ordering;
 use weir_base::Lsn;
 use weir_vfs::{Flavours, Scope};
 
-/// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
+/// Number of bytes at the front of a request that distinguish it from another in its slot:
+/// everything but long data, names and attributes.
 const CHECKED: usize = 512;
 
 /// The object identifier of Kerberos 5, 1.2.840.113554.1.2.2, without tag and length (RFC 1964 §1).
 const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
-/// Directions that BIND_CONN_TO_SESSION asks for: `channel_dir_from_client4`, `channel_dir_from_server4` (§18.34.1).
+/// Directions in BIND_CONN_TO_SESSION: `channel_dir_from_client4`, `channel_dir_from_server4`
+/// (§18.34.1).
 mod direction {
     pub const FORE: u32 = 1;
     pub const BACK: u32 = 2;
@@ -37,12 +39,13 @@ mod direction {
 }
 
 impl Run<'_> {
-    /// SEQUENCE (§18.46). For a retransmission the reply.
+    /// SEQUENCE (§18.46). Returns the reply if the request is a retransmission.
     pub(in crate::v4) fn sequence(
         &mut self,
         a: &Sequence,
     ) -> Result<Option<(ReplyBuf, Option<Lsn>)>, Status> {
-        // The length counts, and the first bytes behind the transaction id and the stamp.
+        // The checksum is over the length, and the first bytes behind the transaction id and the
+        // stamp.
         let head = self.args.get(..CHECKED).unwrap_or(self.args);
         let length = self.args.len() + self.unread.map_or(0, |unread| unread.bytes);
         let checksum = crc32c::crc32c_append(length as u32, head);
@@ -99,7 +102,8 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// A request has a slot: the result of SEQUENCE, and what the rest of the request goes by.
+    /// Appends the result of SEQUENCE for a request that has its slot, and sets the limits of the
+    /// request.
     fn begun(
         &mut self,
         a: &Sequence,
@@ -133,7 +137,8 @@ impl Run<'_> {
         xid.map_or(0, u32::from_be_bytes)
     }
 
-    /// Runs `change`; while that is refused for want of memory, has another client give way, if one may.
+    /// Runs `change`. While it is refused for lack of memory, removes another client that may give
+    /// way, and tries again.
     fn with_room<T>(&self, change: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
         loop {
             let changed = change();
@@ -155,9 +160,9 @@ impl Run<'_> {
         }
     }
 
-    /// The server's name for itself (`so_major_id` and scope). At an address with a root of its own
-    /// it is another one: clients use one session for all addresses of a server (§2.10.5), and
-    /// would find the root of the first below each.
+    /// Returns the server's identity (`so_major_id` and scope). At an address with a root of its
+    /// own it differs: clients use one session for all addresses of a server (§2.10.5), and would
+    /// find the root of the first address at each.
     fn server_at_address(&self) -> Vec<u8> {
         let mut name = self.s.identity.to_vec();
         if let Some(own) = self.own_address() {
@@ -166,8 +171,9 @@ impl Run<'_> {
         name
     }
 
-    /// The arguments with the owner's name in `owner`, told apart from that of the same client at
-    /// other addresses, which are other servers to it.
+    /// Returns the arguments with the owner's name in `owner`. At an address with a root of its own
+    /// the address is put in front of it, since the client sees such addresses as different
+    /// servers.
     fn at_address<'o>(&self, a: &ExchangeId<'o>, owner: &'o mut Vec<u8>) -> ExchangeId<'o> {
         let Some(own) = self.own_address() else {
             return *a;
@@ -178,7 +184,7 @@ impl Run<'_> {
         ExchangeId { owner, ..*a }
     }
 
-    /// The address that the client has come to, if that has a root of its own.
+    /// Returns the address that the client called, if that has a root of its own.
     fn own_address(&self) -> Option<IpAddr> {
         let local = self.conn.local.ip().to_canonical();
         matches!(self.table.scope(local), Scope::Own(_)).then_some(local)
@@ -223,7 +229,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// CREATE_SESSION (§18.36): creates a session, which confirms its client.
+    /// CREATE_SESSION (§18.36): creates a session, and confirms its client.
     pub(in crate::v4) fn create_session(&mut self, a: &CreateSession<'_>) -> OperationResult {
         let encode = |session: &Session| {
             let mut out = Vec::with_capacity(96);
@@ -311,7 +317,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// BACKCHANNEL_CTL (§18.33): what callbacks of this session are sent with.
+    /// BACKCHANNEL_CTL (§18.33): changes program and credential of this session's callbacks.
     pub(in crate::v4) fn backchannel_ctl(
         &mut self,
         program: u32,
@@ -322,7 +328,7 @@ impl Run<'_> {
         };
         match hold.session.back.change(program, security) {
             true => Ok(Status::Ok),
-            // NFS4ERR_NOENT: no context of RPCSEC_GSS that is known here (§18.33.3).
+            // NFS4ERR_NOENT: no such context of RPCSEC_GSS (§18.33.3).
             false => Err(Status::NoEnt.into()),
         }
     }
@@ -342,7 +348,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// TEST_STATEID (§18.48): the status of each stateid.
+    /// TEST_STATEID (§18.48): returns the status of each stateid.
     pub(in crate::v4) fn test_stateids(&mut self, states: &StateIds<'_>) -> OperationResult {
         if self.c.room() < 4 * states.len() + 8 {
             return Err(Status::RepTooBig.into());
@@ -360,10 +366,10 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// SECINFO (§18.29): of a name in the current directory.
+    /// SECINFO (§18.29): returns the flavours for a name in the current directory.
     pub(in crate::v4) fn secinfo(&mut self, name: &[u8]) -> OperationResult {
         if self.right_flavour().is_err() {
-            // What is below wants the same, and cannot be looked up by this flavour.
+            // A directory's entries require the same flavours, and cannot be looked up by this one.
             return self.put_flavours();
         }
         let before = (self.c.current, self.c.state);
@@ -375,7 +381,8 @@ impl Run<'_> {
         self.put_flavours()
     }
 
-    /// SECINFO_NO_NAME (§18.45): of the current handle, or of the directory above.
+    /// SECINFO_NO_NAME (§18.45): returns the flavours for the current handle, or for the directory
+    /// above.
     pub(in crate::v4) fn secinfo_no_name(&mut self, style: u32) -> OperationResult {
         match style {
             0 => drop(self.here()?),
@@ -386,8 +393,9 @@ impl Run<'_> {
         self.put_flavours()
     }
 
-    /// The security flavours that the rule of the current handle admits this client with, the strongest first; the current
-    /// handle is used up (§2.6.3.1.1.8). Above all exports, any.
+    /// Appends the security flavours by which the rule of the current handle admits this client,
+    /// the strongest first, and removes the current handle (§2.6.3.1.1.8). Above all exports, every
+    /// flavour is admitted.
     fn put_flavours(&mut self) -> OperationResult {
         let flavours = self.flavours()?.unwrap_or(Flavours::SYS.or(Flavours::KRB5));
         let kerberos = self.s.kerberos.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Extended attributes (RFC 8276 §8.4). Names are in the space of users, without the prefix "user."
-//! that clients show.
+//! Extended attributes (RFC 8276 §8.4). Names are in the name space of users, without the prefix
+//! "user." that clients show.
 
 use crate::rpc::xdr::{Put, padding};
 use crate::v4::cursor::{Access, Fh, OperationResult, Run};
@@ -35,7 +35,7 @@ fn check(name: &[u8]) -> Result<(), Status> {
 }
 
 impl Run<'_> {
-    /// The current object; the pseudo file system's have no attributes.
+    /// Returns the current object; `of_pseudo` in the pseudo file system, which has no attributes.
     fn attributed(&self, of_pseudo: Status) -> Result<FileId, Status> {
         match self.here()? {
             Fh::File(file) => Ok(file),
@@ -43,7 +43,7 @@ impl Run<'_> {
         }
     }
 
-    /// GETXATTR (RFC 8276 §8.4.1): the value of an attribute.
+    /// GETXATTR (RFC 8276 §8.4.1): returns the value of an attribute.
     pub(in crate::v4) fn getxattr(&mut self, name: &[u8]) -> OperationResult {
         let file = self.attributed(Status::NoXattr)?;
         check(name)?;
@@ -86,7 +86,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// LISTXATTRS. A cookie is how many names came before.
+    /// LISTXATTRS (RFC 8276 §8.4.3). A cookie is the number of names before it.
     pub(in crate::v4) fn listxattrs(&mut self, cookie: u64, maxcount: u32) -> OperationResult {
         let names = match self.here()? {
             Fh::File(file) => {
