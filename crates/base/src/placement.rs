@@ -17,8 +17,9 @@ pub struct Placement {
     pub model: Option<String>,
 }
 
-/// Models of disks that lose their contents when the virtual machine stops, as the clouds name them: Amazon's instance
-/// store, Google's local SSDs (NVMe and SCSI), Azure's local NVMe disks. Google's persistent disks are `nvme_card-pd`.
+/// Models of disks that lose their contents when the virtual machine stops, as the clouds name
+/// them: Amazon's instance store, Google's local SSDs (NVMe and SCSI), Azure's local NVMe disks.
+/// Google's persistent disks are `nvme_card-pd`.
 const EPHEMERAL: [&str; 5] = [
     "Amazon EC2 NVMe Instance Storage",
     "nvme_card",
@@ -85,8 +86,9 @@ fn disk(device: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The type of the file system that `dir` is on, by the lines of /proc/self/mountinfo: of the mounts whose mount
-/// point is a prefix the longest, and of equals the last, which covers the others.
+/// The type of the file system that `dir` is on, by the lines of /proc/self/mountinfo: of the
+/// mounts whose mount point is a prefix the longest, and of equals the last, which covers the
+/// others.
 fn filesystem(mountinfo: &str, dir: &Path) -> Option<String> {
     mountinfo
         .lines()

@@ -1,4 +1,4 @@
-//! When the operations of an open loop are due.
+//! Times at which the operations of an open loop are due.
 //!
 //! A closed loop sends the next request only after a reply: a server that stalls for a second gets
 //! no requests meanwhile, and the stall shows in one latency instead of in the thousands of
@@ -56,12 +56,12 @@ impl Arrivals {
         ((self.rand.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// When the next operation is due (monotonic clock, in nanoseconds).
+    /// Returns the time at which the next operation is due (monotonic clock, in nanoseconds).
     pub fn due_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.offset_ns as u64)
     }
 
-    /// The next operation is begun; on to the one after.
+    /// Moves on to the operation after the next one.
     pub fn advance(&mut self) {
         self.offset_ns += match self.spacing {
             Spacing::Constant => self.mean_gap_ns,

@@ -130,7 +130,7 @@ pub struct ThreadResult {
     pub tally: Tally,
     /// Processor time it used in the measured phase, in nanoseconds.
     pub cpu_ns: u64,
-    /// When its last operation was complete (monotonic, in nanoseconds).
+    /// Time at which its last operation completed (monotonic clock, in nanoseconds).
     pub end_ns: u64,
 }
 
@@ -246,7 +246,7 @@ struct Connection<'a> {
     in_flight: usize,
     /// Slots that wait to repeat their call: due time and slot.
     later: Vec<(u64, usize)>,
-    /// When operations are due, in an open loop, and the slots that wait for that.
+    /// Times at which operations are due, in an open loop, and the slots that wait for them.
     arrivals: Option<Arrivals>,
     idle: Vec<usize>,
     /// No new operations: draining, or none left.
@@ -286,7 +286,7 @@ pub struct Link<'a> {
     pub load: Load<'a>,
     /// Calls it may have in flight.
     pub depth: usize,
-    /// When its operations are due; `None` for a closed loop.
+    /// Times at which its operations are due; `None` for a closed loop.
     pub arrivals: Option<Arrivals>,
 }
 

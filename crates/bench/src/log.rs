@@ -206,7 +206,7 @@ impl LogReport {
         out
     }
 
-    /// Which placement to take, and what to beware of.
+    /// Returns the placement to choose, and warnings about it.
     fn verdict(&self) -> Vec<String> {
         let rate = |t: &Table| {
             t.rows

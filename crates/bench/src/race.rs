@@ -71,7 +71,7 @@ pub struct Raced {
     pub tally: Tally,
     /// Start, in seconds since 1970.
     pub unix_time: u64,
-    /// When the measurement began, on the monotonic clock in nanoseconds.
+    /// Start of the measurement, on the monotonic clock in nanoseconds.
     pub began_ns: u64,
     /// Length of the measurement, in nanoseconds.
     pub elapsed_ns: u64,

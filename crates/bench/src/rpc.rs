@@ -27,7 +27,7 @@ pub struct Credential {
     pub gid: u32,
 }
 
-/// Why a reply is not the acceptance of a call.
+/// Fault of a reply that does not accept a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcError {
     /// The bytes are not XDR of the expected type.

@@ -49,7 +49,7 @@ pub struct Outcome {
     pub report: Report,
     /// All counts and latencies.
     pub tally: Tally,
-    /// When the measurement began, on the monotonic clock in nanoseconds.
+    /// Start of the measurement, on the monotonic clock in nanoseconds.
     pub began_ns: u64,
     /// The measurement over time.
     pub samples: Vec<Sample>,

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-/// Why a received byte sequence is not the XDR it should be.
+/// Fault of bytes that are not the expected XDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdrError {
     /// The data ends inside an item.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use weir_base::Time;
 use weir_vfs::{Admissions, Transport};
 
-/// Identity of a connection, and what is remembered of it. `S` is what its protocol remembers.
+/// Identity and state of a connection. `S` is the state that its protocol keeps.
 #[derive(Clone, Debug)]
 pub struct ConnInfo<S = ()> {
     /// Number of the connection, unique in this run of the server.
@@ -63,8 +63,8 @@ impl<S> ConnInfo<S> {
         }
     }
 
-    /// Notes that the peer sends nothing more on this connection, which also ends when its last
-    /// copy is dropped.
+    /// Records that the peer sends nothing more on this connection. Dropping the last copy has the
+    /// same effect.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -88,13 +88,13 @@ impl<S> ConnInfo<S> {
     }
 }
 
-/// Time of a message's arrival, and what its replies may hold.
+/// Time of a message's arrival, and limit on its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Civil time, for what the message changes.
+    /// Civil time, for the message's changes.
     pub time: Time,
-    /// Nanoseconds on the monotonic clock, if the caller has read the clock, which spares reading
-    /// it for each message.
+    /// Nanoseconds on the monotonic clock if the caller has read it, which saves a read of the
+    /// clock for each message.
     pub monotonic: Option<u64>,
     /// Maximum number of bytes that a READ returns.
     pub reads: usize,

@@ -1,35 +1,35 @@
-//! Framing: how a stream is split into messages, by protocol. The listener that accepted a
-//! connection says which.
+//! Framing: the rule by which a protocol splits a stream into messages. It is the choice of the
+//! listener that accepted the connection.
 
 use weir_base::limits::net::{self as limits, MAX_FRAGMENTS, RECORD_HEAD, SMALL_RECORD};
 
-/// Length in bytes of what stands before each piece of a message.
+/// Bytes of the mark before each piece of a message.
 pub const MARK_BYTES: usize = 4;
 
-/// What a mark announces: a piece of a message.
+/// A piece of a message, as its mark announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Bytes that follow the mark.
     pub len: usize,
-    /// The message ends with them.
+    /// True if the message ends with this piece.
     pub last: bool,
 }
 
-/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of
-/// [`MARK_BYTES`].
+/// Delimiters of a protocol's messages on a stream: each message consists of pieces, each behind a
+/// mark of [`MARK_BYTES`].
 pub trait Framing: 'static {
-    /// Longest message that the receiver is not asked about, in bytes.
+    /// Maximum length in bytes of a message that needs no admission by the receiver.
     const SMALL: usize;
-    /// Bytes of a longer message that show the receiver what it is; at most [`Framing::SMALL`].
+    /// Bytes of a longer message that the receiver needs to admit it; at most [`Framing::SMALL`].
     const HEAD: usize;
 
-    /// What a mark says.
+    /// Decodes a mark.
     ///
     /// # Errors
-    /// It is none: [`Broken::Mark`].
+    /// [`Broken::Mark`] if the bytes are not a mark.
     fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken>;
 
-    /// The mark of a message of `len` bytes in one piece.
+    /// Returns the mark of a message of `len` bytes in one piece.
     fn mark(len: usize) -> [u8; MARK_BYTES];
 }
 
@@ -59,16 +59,16 @@ impl Framing for RecordMarks {
     }
 }
 
-/// Why a connection cannot be followed any further.
+/// Fault after which a stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A record longer than the limit: the bytes announced so far.
+    /// A message exceeds the limit. The bytes announced so far.
     TooLong(usize),
-    /// A record in more fragments than any sender has use for.
+    /// A message has more fragments than any sender needs.
     TooManyFragments,
-    /// Where a mark should stand is something else.
+    /// A mark is invalid. The cause.
     Mark(&'static str),
-    /// The receiver of records refused one.
+    /// The receiver refused a message. The cause.
     Refused(&'static str),
 }
 
@@ -159,7 +159,7 @@ mod tests {
             assert_eq!(mark[0], 0);
             assert_eq!(DirectTcp::piece(mark), Ok(Piece { len, last: true }));
         }
-        // The first bit of a record mark of RPC is SMB's first byte.
+        // The first bit of a record mark of RPC is in SMB's first byte.
         for kind in [1, 0x80, 0x81, 0x85, 0xff] {
             assert!(DirectTcp::piece([kind, 0, 0, 4]).is_err());
         }

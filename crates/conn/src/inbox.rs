@@ -1,26 +1,26 @@
-//! From a socket's bytes to whole messages, without copying what arrives whole.
+//! Splits the bytes of a socket into messages, without copying small ones.
 //!
-//! The [`Framing`] of the protocol delimits messages on the stream; what follows holds for any.
+//! The [`Framing`] of the protocol delimits messages on the stream; the rest is the same for all.
 //!
-//! Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one read: they are
-//! handed out as slices of the caller's receive buffer and never copied. Large calls (WRITE of
-//! 64 KiB to 1 MiB) span several reads: the part that came with the first read is copied once
-//! into a buffer, and later reads go straight into that buffer ([`Inbox::spare`]), with the
-//! receive buffer as the second part of the same `readv` for whatever follows the record.
+//! Two sizes matter. Many small calls (GETATTR, READ, LOOKUP) arrive in one read: they are passed
+//! on as slices of the caller's receive buffer and never copied. Large calls (WRITE of 64 KiB to 1
+//! MiB) span several reads. Their part in the first read is copied once into a buffer, and later
+//! reads go straight into that buffer ([`Inbox::spare`]), with the receive buffer as the second
+//! part of the same `readv` for bytes after the record.
 //!
-//! **What a record costs.** A mark announces up to 2 GiB in four bytes. Were memory taken for what
-//! is announced, some kilobytes from a stranger would use up all that connections may hold. So a
-//! small record's buffer is at most [`RECORD_GROWTH`] times as large as what has arrived, and
-//! beyond [`SMALL_RECORD`] nothing is taken but the head of the message until the [`Receiver`] has
-//! seen that and agreed; if it does not, the record is read past, so that the stream can be
-//! followed on. What it agrees to is counted ([`Inbox::announced`]) apart from what has arrived
-//! ([`Inbox::held`]). The buffer then has the record's size at once: growing with what arrives
-//! would cost 40 of the 240 µs of processor time that a WRITE of 1 MiB takes.
+//! **Memory of a record.** A mark announces up to 2 GiB in four bytes. If memory were taken for
+//! announced bytes, some kilobytes from a stranger would use up the budget of all connections. So
+//! the buffer of a small record is at most [`RECORD_GROWTH`] times as large as the part that has
+//! arrived. Of a larger record only the head is stored until the [`Receiver`] has checked it and
+//! admitted the record. A record that is not admitted is skipped, so that the stream stays
+//! readable. Admitted bytes are counted ([`Inbox::announced`]) apart from those that have arrived
+//! ([`Inbox::held`]). The buffer then has the record's size at once: growing with the arrival would
+//! cost 40 of the 240 µs of processor time that a WRITE of 1 MiB takes.
 //!
-//! Fragments change nothing of that: the bounds are on the record, whose fragments are gathered in
-//! one buffer.
+//! Fragments change nothing about this: the bounds are on the record, whose fragments are gathered
+//! in one buffer.
 //!
-//! Nothing is allocated at a record boundary, which is where an idle connection rests.
+//! Nothing is allocated between records, which is where an idle connection rests.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -29,88 +29,88 @@ use weir_base::limits::net::{MAX_FRAGMENTS, RECORD_GROWTH};
 
 use crate::framing::{Broken, Framing, MARK_BYTES, Piece};
 
-/// What the receiver of a record wants next.
+/// Next action that the receiver of a record wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on with the next record.
+    /// Continue with the next record.
     Continue,
-    /// Nothing for now: the connection has enough in flight.
+    /// Pause: the connection has enough in flight.
     Pause,
-    /// The peer broke the protocol; the connection is to be closed.
+    /// Close the connection: the peer violated the protocol.
     Close(&'static str),
 }
 
-/// Whether memory is taken for a large record.
+/// Decision about memory for a large record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
-    /// Memory may be taken: the record is admitted.
+    /// The record is admitted: take memory for it.
     Take,
     /// Not now: ask again with the next [`Inbox::accept`].
     Wait,
-    /// Never: it is read past, then [`Receiver::skipped`] is called.
+    /// Never: skip the record, then call [`Receiver::skipped`].
     Skip,
-    /// The connection is to be closed.
+    /// Close the connection.
     Close(&'static str),
 }
 
-/// What takes the records of a connection.
+/// Receiver of a connection's records.
 pub trait Receiver {
-    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than
-    /// [`Framing::SMALL`], and which begins with `head` (at least [`Framing::HEAD`] bytes). A
-    /// record in fragments is asked about again when it turns out to be larger.
+    /// Decides whether memory may be taken for a record. `bytes` are announced so far, more than
+    /// [`Framing::SMALL`], and `head` is its start of at least [`Framing::HEAD`] bytes. Called
+    /// again when a record in fragments turns out to be larger.
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit;
 
-    /// Whether a whole record may be handed over now; if not, it is asked again with the next
+    /// Returns true if a complete record may be handed over now. If not, called again with the next
     /// [`Inbox::accept`].
     fn ready(&mut self, _message: &[u8]) -> bool {
         true
     }
 
-    /// A whole record, without its marks.
+    /// Handles a complete record, without its marks.
     fn record(&mut self, message: &[u8]) -> Flow;
 
-    /// The end of a record that was not admitted.
+    /// Called at the end of a record that was not admitted.
     fn skipped(&mut self) -> Flow;
 }
 
-/// The record that has begun.
+/// A record that has begun.
 #[derive(Default)]
 struct Open {
     /// Bytes of the message announced so far, in all its fragments.
     announced: usize,
-    /// Bytes of the current fragment that are still to come.
+    /// Bytes of the current fragment that have not arrived.
     left: usize,
-    /// The current fragment is the last.
+    /// True if the current fragment is the last.
     last: bool,
     fragments: u32,
-    /// Bytes that the receiver has agreed to.
+    /// Bytes that the receiver has admitted.
     admitted: usize,
-    /// It is read past.
+    /// True if the record is skipped.
     skip: bool,
 }
 
 impl Open {
-    /// Whether the receiver has to agree before more is taken than the head.
+    /// Returns true if the receiver has to admit the record before more than the head is stored.
     fn to_ask<F: Framing>(&self) -> bool {
         !self.skip && self.announced > F::SMALL && self.admitted < self.announced
     }
 }
 
-/// One connection's position in its stream of records.
+/// Position of a connection in its stream of records.
 pub struct Inbox<F> {
     limit: usize,
-    /// The bytes of the next mark that have arrived.
+    /// Bytes of the next mark that have arrived.
     mark: [u8; MARK_BYTES],
     marked: usize,
     open: Option<Open>,
-    /// What has arrived of the open record, without marks.
+    /// The part of the open record that has arrived, without marks.
     held: Vec<u8>,
     waits: bool,
     framing: PhantomData<fn() -> F>,
 }
 
 impl<F: Framing> Inbox<F> {
-    /// An inbox that refuses records longer than `limit` bytes.
+    /// Creates an inbox that refuses records longer than `limit` bytes.
     pub fn new(limit: usize) -> Inbox<F> {
         Inbox {
             limit,
@@ -123,8 +123,8 @@ impl<F: Framing> Inbox<F> {
         }
     }
 
-    /// Bytes that the record under assembly costs: what has arrived of it, with the room that a
-    /// small one has for more.
+    /// Returns the bytes of memory of the record under assembly: the part that has arrived, and a
+    /// small record's room for more.
     pub fn held(&self) -> usize {
         match self.admitted() {
             0 => self.held.capacity(),
@@ -137,35 +137,34 @@ impl<F: Framing> Inbox<F> {
         open.map_or(0, |open| open.admitted)
     }
 
-    /// Bytes beyond [`Inbox::held`] that the receiver has agreed to for the record under assembly.
+    /// Returns the bytes beyond [`Inbox::held`] that were admitted for the record under assembly.
     pub fn announced(&self) -> usize {
         self.admitted().saturating_sub(self.held.len())
     }
 
-    /// True when the peer has begun a record and not finished it.
+    /// Returns true if the peer has begun a record and not finished it.
     pub fn partial(&self) -> bool {
         self.marked > 0 || self.open.is_some()
     }
 
-    /// True when a record waits for the receiver to agree to it.
+    /// Returns true if a record waits for the receiver.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Bytes that are announced of the record under assembly and have not been taken.
+    /// Returns the bytes of the record under assembly that are announced and have not been stored.
     pub fn rest(&self) -> usize {
         let open = self.open.as_ref();
         open.map_or(0, |open| open.announced.saturating_sub(self.held.len()))
     }
 
-    /// Bytes that come next and are read past.
+    /// Returns the next bytes that are skipped.
     pub fn skips(&self) -> usize {
         let open = self.open.as_ref().filter(|open| open.skip);
         open.map_or(0, |open| open.left)
     }
 
-    /// Where the kernel may put what comes next of the record under assembly; empty unless there is
-    /// one.
+    /// Returns the buffer for the next bytes of the record under assembly; empty if there is none.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         let room = match &self.open {
             Some(open) if !open.skip && !self.held.is_empty() => match open.to_ask::<F>() {
@@ -182,7 +181,7 @@ impl<F: Framing> Inbox<F> {
         &mut spare[..len]
     }
 
-    /// Takes note of `n` bytes that were written to [`Inbox::spare`].
+    /// Records that `n` bytes were written to [`Inbox::spare`].
     ///
     /// # Safety
     /// The first `n` bytes of the slice last returned by `spare` must have been initialised.
@@ -194,8 +193,8 @@ impl<F: Framing> Inbox<F> {
         unsafe { self.held.set_len(self.held.len() + n) };
     }
 
-    /// Makes room for `more` bytes, and beyond that up to `want` in all: as far as what will have
-    /// arrived allows, or all of it if the receiver has agreed.
+    /// Makes room for `more` bytes, and up to `want` in all. An admitted record gets all of it;
+    /// another one gets as much as the part that will have arrived allows.
     fn grow(&mut self, more: usize, want: usize) {
         let arrived = self.held.len() + more;
         if arrived > self.held.capacity() || more == 0 {
@@ -207,8 +206,8 @@ impl<F: Framing> Inbox<F> {
         }
     }
 
-    /// Takes the bytes of the next mark from `rest`; `None` if it is not whole yet. The count is
-    /// what was taken.
+    /// Takes bytes of the next mark from `rest`. Returns the number of bytes taken, and the mark
+    /// once it is complete.
     fn mark(&mut self, rest: &[u8]) -> (usize, Option<[u8; MARK_BYTES]>) {
         let mut taken = 0;
         for (to, from) in self.mark[self.marked..].iter_mut().zip(rest) {
@@ -223,7 +222,7 @@ impl<F: Framing> Inbox<F> {
         (taken, Some(self.mark))
     }
 
-    /// Begins a fragment, whose mark has arrived.
+    /// Begins a fragment whose mark has arrived.
     fn begin(&mut self, mark: [u8; MARK_BYTES]) -> Result<(), Broken> {
         let piece = F::piece(mark)?;
         let open = self.open.get_or_insert_default();
@@ -240,15 +239,15 @@ impl<F: Framing> Inbox<F> {
         Ok(())
     }
 
-    /// Runs `input` through the inbox and hands each whole record to `to`.
+    /// Splits `input` into records and passes each complete one to `to`.
     ///
-    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or
-    /// [`Admit::Wait`] or was not [ready](Receiver::ready), in which case the caller keeps the rest
-    /// and presents it again. Must be called once after [`Inbox::filled`], with an empty `input` if
-    /// nothing else came.
+    /// Returns the number of consumed bytes. These are all unless `to` returned [`Flow::Pause`] or
+    /// [`Admit::Wait`] or was not [ready](Receiver::ready); the caller then keeps the rest and
+    /// presents it again. Must be called once after [`Inbox::filled`], with an empty `input` if
+    /// nothing else arrived.
     ///
     /// # Errors
-    /// [`Broken`]: where the next record begins is not known any more.
+    /// [`Broken`]: the start of the next record is not known any more.
     pub fn accept(&mut self, input: &[u8], to: &mut impl Receiver) -> Result<usize, Broken> {
         let mut at = 0;
         self.waits = false;
@@ -372,7 +371,7 @@ mod tests {
 
     type Inbox = super::Inbox<RecordMarks>;
 
-    /// Large enough that a record of it has to be asked about.
+    /// Large enough that a record of this size needs admission.
     const LARGE: usize = 10 * SMALL_RECORD;
 
     fn mark(len: usize, last: bool) -> [u8; 4] {
@@ -401,7 +400,7 @@ mod tests {
 
     type Decide = Box<dyn FnMut(&[u8], usize) -> Admit>;
 
-    /// Keeps what it is given. `flow` and `admit` are what it says.
+    /// Keeps the records that it gets. Returns `flow` and `admit`.
     struct Kept {
         records: Vec<Vec<u8>>,
         skipped: usize,
@@ -438,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Reads `chunk` as a connection does: first what has room in the record under assembly.
+    /// Reads `chunk` like a connection: first as much as fits into the record under assembly.
     fn read(inbox: &mut Inbox, chunk: &[u8], to: &mut Kept) -> Result<usize, Broken> {
         let spare = inbox.spare();
         let direct = spare.len().min(chunk.len());
@@ -450,7 +449,7 @@ mod tests {
         Ok(direct + inbox.accept(&chunk[direct..], to)?)
     }
 
-    /// Every way of cutting the stream into reads gives the same records, whether the bytes come
+    /// Every division of the stream into reads gives the same records, whether the bytes come
     /// through the receive buffer or through `spare`.
     #[test]
     fn any_cut_of_the_stream_gives_the_same_records() {
@@ -484,8 +483,8 @@ mod tests {
         assert_eq!(kept.records, records);
     }
 
-    /// However a record of many bytes arrives and is cut into fragments, what is held is bounded by
-    /// what has arrived, and by its head until it is admitted.
+    /// Memory is bounded by the bytes that have arrived, and by the head until the record is
+    /// admitted. Neither its arrival nor its fragments make a difference.
     #[test]
     fn memory_follows_what_has_arrived() {
         for cut in [100, 3000, usize::MAX] {
@@ -505,7 +504,7 @@ mod tests {
                     let done = kept.records.len();
                     arrived += chunk.len();
                     backlog.extend_from_slice(chunk);
-                    // As a connection does: refused, it comes again.
+                    // Retries after a refusal, like a connection.
                     for _ in 0..3 * MAX_FRAGMENTS {
                         let used = inbox.accept(&backlog, &mut kept).unwrap();
                         backlog.drain(..used);
@@ -532,8 +531,8 @@ mod tests {
         }
     }
 
-    /// A large record that is not admitted takes no memory, and what follows it is understood, in
-    /// fragments or not.
+    /// A large record that is not admitted takes no memory, and the stream after it is understood,
+    /// with fragments or without.
     #[test]
     fn what_is_not_admitted_is_read_past() {
         for cut in [100, 3000, usize::MAX] {
@@ -557,7 +556,7 @@ mod tests {
         }
     }
 
-    /// The first fragments of a record may be small: the head that decides is the record's.
+    /// The first fragments of a record may be small: the head for the decision is the record's.
     #[test]
     fn fragments_hide_nothing() {
         let mut bytes = [&mark(4, false)[..], b"head"].concat();
@@ -615,7 +614,7 @@ mod tests {
         assert_eq!(error, Broken::TooManyFragments);
     }
 
-    /// Takes a record at every second asking.
+    /// Admits a record at every second request.
     struct Slow {
         records: Vec<Vec<u8>>,
         asked: usize,

@@ -1,12 +1,11 @@
-//! What protocols and event loops share: a connection's identity, the framing of its messages, and
-//! the outcome of one.
+//! Code shared by protocols and event loops: identity of connections, framing of messages, and
+//! outcomes of messages.
 //!
-//! A protocol gets a message with the connection that it came over ([`ConnInfo`]) and returns an
-//! [`Outcome`]. Most messages are answered at once. One that has to wait is suspended
-//! ([`weir_vfs::Suspend`]) and becomes a future of its connection, which [`resume`] drives to its
-//! end for every protocol alike.
+//! A protocol gets a message with its connection ([`ConnInfo`]) and returns an [`Outcome`]. Most
+//! messages are answered at once. A message that has to wait is suspended ([`weir_vfs::Suspend`])
+//! and becomes a future of its connection, which [`resume`] runs to its end for all protocols.
 //!
-//! The event loops cut a stream into messages ([`Inbox`]) by the [`Framing`] of the protocol, and
+//! The event loops split a stream into messages ([`Inbox`]) by the [`Framing`] of the protocol, and
 //! gather replies into vectored writes ([`Outbox`]).
 
 mod connection;

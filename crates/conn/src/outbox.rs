@@ -1,16 +1,16 @@
-//! Replies on their way out of one connection: gathered into one vectored write.
+//! Queue of a connection's replies, which are gathered into vectored writes.
 //!
 //! A reply is a header and, for READ, references to pages of the block cache; nothing is copied
-//! between the cache and the socket. All replies that are ready go out in one `writev`, up to
-//! what the kernel takes at once; a short write leaves a position in the first reply.
+//! between the cache and the socket. All ready replies are sent in one `writev`, up to the amount
+//! that the kernel takes at once. After a short write, the position in the first reply is kept.
 //!
-//! The copy into the socket is half of what a large READ costs (256 KiB: 20 of 32 µs), and yet it
-//! stays. The kernel refers to pages that are given to it without a copy (`splice`) until the
-//! peer has read them, which nothing reports; the page might be written again meanwhile.
-//! `MSG_ZEROCOPY` does report, but over loopback it copies after all (see bench/README.md).
-//! Smaller send buffers, to keep the copy within the cores' caches, made it no faster: with at
-//! most 4 MiB, 1 MiB, 512 KiB, 256 KiB, a READ of 64 KiB took 9.0, 9.9, 9.5, 11 µs of the
-//! server's time (two cores, busy with other things too).
+//! The copy into the socket is half of the cost of a large READ (256 KiB: 20 of 32 µs), but it
+//! cannot be avoided. With `splice`, the kernel refers to the pages until the peer has read them,
+//! and does not report when; a page might be written again meanwhile. `MSG_ZEROCOPY` does report,
+//! but copies over loopback all the same (see bench/README.md). Smaller send buffers, to keep the
+//! copy within the cores' caches, made it no faster: with at most 4 MiB, 1 MiB, 512 KiB, 256 KiB, a
+//! READ of 64 KiB took 9.0, 9.9, 9.5, 11 µs of the server's time (two cores, busy with other things
+//! too).
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -23,14 +23,14 @@ pub type Pieces<'a> = Vec<IoSlice<'a>>;
 
 /// A finished reply, including its record mark.
 pub trait Reply: Unpin + 'static {
-    /// Length in bytes, with the record mark.
+    /// Returns the length in bytes, including the record mark.
     fn bytes(&self) -> usize;
 
     /// Adds the reply's pieces in order, without its first `skip` bytes.
     fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>);
 
-    /// The same request answered as failed, for when the log that was to make the answer true
-    /// has failed.
+    /// Returns the reply that reports failure, for use when the log has failed before this reply
+    /// became durable.
     #[must_use]
     fn into_failure(self) -> Self;
 }
@@ -41,7 +41,7 @@ pub struct Outbox<R> {
     /// Bytes of the first reply that the kernel already has.
     sent: usize,
     bytes: usize,
-    /// How many of the last ones have not been checked.
+    /// Number of the last replies that [`Outbox::fresh`] has not returned yet.
     fresh: usize,
 }
 
@@ -62,7 +62,7 @@ impl<R: Reply> Outbox<R> {
         Outbox::default()
     }
 
-    /// Bytes that are still to be sent.
+    /// Returns the bytes that still have to be sent.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -105,7 +105,7 @@ impl<R: Reply> Outbox<R> {
         (pieces, total)
     }
 
-    /// Takes note that the kernel accepted `n` bytes.
+    /// Records that the kernel accepted `n` bytes.
     pub fn advance(&mut self, n: usize) {
         if invariant!(self.bytes >= n, "more was sent than there is") {
             self.bytes -= n;
@@ -118,7 +118,7 @@ impl<R: Reply> Outbox<R> {
             self.sent -= first.bytes();
             self.queue.pop_front();
         }
-        // A queue that once held many replies must not keep their room on an idle connection.
+        // The room of many replies must not stay with an idle connection.
         if self.queue.capacity() > 64 {
             self.queue = VecDeque::new();
         }
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// However few bytes each write takes, the bytes come out in order and complete.
+    /// The bytes are complete and in order, however few of them each write takes.
     #[test]
     fn short_writes_lose_and_repeat_nothing() {
         let replies = || {

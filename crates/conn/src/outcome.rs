@@ -7,42 +7,44 @@ use weir_base::Lsn;
 use weir_vfs::Suspend;
 use weir_vfs::throttle::HeldBytes;
 
-/// A request that is suspended. It has to be polled on its connection's thread, and never resolves
-/// to an outcome that waits again. Dropping it is safe: what has not been done then is not done.
+/// Future of a suspended request. It has to be polled on its connection's thread, and never
+/// resolves to an outcome that waits again. Dropping it is safe: the remaining steps are then not
+/// done.
 pub type Pending<R> = Pin<Box<dyn Future<Output = Outcome<R>> + Send>>;
 
 /// The outcome of one message.
 pub enum Outcome<R> {
-    /// The reply. With an [`Lsn`], it may be sent when the log is durable up to there; if the log
-    /// fails before, its [failure](crate::Reply::into_failure) is sent in its place.
+    /// The reply. With an [`Lsn`], it may be sent when the log is durable up to there. If the log
+    /// fails before, its [failure](crate::Reply::into_failure) is sent instead.
     Reply(R, Option<Lsn>),
     /// A request that waits for something, such as a device read.
     Later(Pending<R>),
-    /// A request that waits for the limits of its volume. Its memory is accounted to the client's
-    /// credit instead of to what the connection may have under way, so that other requests are
-    /// served meanwhile.
+    /// A request that waits for the limits of its volume. Its memory is charged to the client's
+    /// credit instead of the connection's limit in flight, so that other requests are served
+    /// meanwhile.
     Held(Pending<R>),
     /// A request that waits on purpose, for what another client does: a blocking lock, a notice of
-    /// change, the break of a grant. It does not count against what the connection may have under
-    /// way. The second is sent in its place if more wait so on the connection than may
-    /// ([`CONNECTION_PARKED`](weir_base::limits::net::CONNECTION_PARKED)); otherwise the third at
-    /// once, before its own reply.
+    /// A request that waits on purpose for an action of another client: a blocking lock, a change
+    /// notification, the break of a lease. It does not count against the connection's limit in
+    /// flight. If too many wait on the connection
+    /// ([`CONNECTION_PARKED`](weir_base::limits::net::CONNECTION_PARKED)), the second value is sent
+    /// as its reply. Otherwise the third is sent at once, before its own reply.
     Parked(Pending<R>, R, Option<R>),
-    /// The first, a request that waits, of a message that takes up so many bytes more than arrived:
-    /// it was compressed.
+    /// A waiting request (first value) of a compressed message. It takes up so many bytes more than
+    /// arrived.
     Larger(Box<Outcome<R>>, usize),
-    /// The reply, in the clear; all that follows on the connection is TLS (RFC 9289 §4.1).
+    /// The reply, in the clear. All further bytes on the connection are TLS (RFC 9289 §4.1).
     StartTls(R),
-    /// No reply: a reply that no request waits for, a retransmission of a request that is still
+    /// No reply: no request waits for one, or the request is a retransmission of one that is still
     /// running.
     Drop,
-    /// Not the protocol: the connection has to be closed, for this reason.
+    /// Not the protocol: the connection has to be closed. The cause.
     Close(&'static str),
 }
 
 impl<R> Outcome<R> {
-    /// Returns the outcome of a request that is suspended. `work` makes the future; `refusal` makes
-    /// the reply to a request that waits on purpose, for the case that it cannot be kept waiting.
+    /// Returns the outcome of a suspended request. `work` makes the future. `refusal` makes the
+    /// reply for a request that waits on purpose but cannot be kept waiting.
     pub fn suspended(
         suspend: Suspend,
         work: impl FnOnce(Suspend) -> Pending<R>,
@@ -59,7 +61,7 @@ impl<R> Outcome<R> {
         }
     }
 
-    /// Waits for the outcome of a request that is suspended.
+    /// Waits for the outcome of a suspended request.
     pub async fn finished(self) -> Outcome<R> {
         let outcome = match self {
             Outcome::Larger(outcome, _) => *outcome,
@@ -80,15 +82,15 @@ impl<R> Outcome<R> {
     }
 }
 
-/// The decision about a large message of which only the head has arrived.
+/// Decision about a large message of which only the head has arrived.
 pub enum Begin<R> {
-    /// It may be read; the memory is accounted to the client's credit until the message is there.
+    /// It may be read. The memory is charged to the client's credit until the message is complete.
     Go(Option<HeldBytes>),
-    /// It stays unread for the time being.
+    /// It is not read for now.
     Wait,
-    /// It is read past without taking memory, and gets this reply, once the log is durable up to
+    /// It is skipped without taking memory, and gets this reply once the log is durable up to
     /// there.
     Refuse(R, Option<Lsn>),
-    /// No such message is that long: the connection has to be closed.
+    /// No valid message is that long: the connection has to be closed. The cause.
     Close(&'static str),
 }

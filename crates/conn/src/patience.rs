@@ -1,7 +1,7 @@
-//! Bound on the time that a request waits for another client to give up what it was granted, or to
-//! claim again what it had before a start: some ticks. Then the request is answered DELAY, or
-//! JUKEBOX, and its client asks again (RFC 8881 §10.2.1): no slot is taken for as long as a silent
-//! client has until it loses what it was granted. Linux asks again after a second over NFSv4 and
+//! Bound on the time that a request waits for another client to return a delegation or lock, or to
+//! reclaim its state after a restart of the server: some ticks. Then the reply is DELAY or JUKEBOX,
+//! and the client retries (RFC 8881 §10.2.1). Otherwise a request would occupy a slot for as long
+//! as a silent client has until its state is revoked. Linux retries after a second over NFSv4 and
 //! after five over NFSv3, whatever happened meanwhile.
 
 use parking_lot::Mutex;
@@ -15,14 +15,14 @@ struct Inner {
     waiting: Vec<Waker>,
 }
 
-/// Counts ticks for the requests of one protocol.
+/// Tick counter for the requests of one protocol.
 pub struct Patience {
     most: u64,
     inner: Mutex<Inner>,
 }
 
 impl Patience {
-    /// Creates patience of so many ticks.
+    /// Creates patience of `most` ticks.
     pub fn of(most: u64) -> Patience {
         Patience {
             most,
@@ -40,7 +40,7 @@ impl Patience {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for `event`. Returns true if it happened before patience was lost.
+    /// Waits for `event`. Returns true if it happened before patience ended.
     pub async fn wait(&self, event: impl Future<Output = ()>) -> bool {
         let end = self.inner.lock().ticks + self.most;
         let mut event = pin!(event);

@@ -1,13 +1,12 @@
-//! The driver of suspended requests: waits for what a request is suspended for, runs it again, and
-//! so on to its end.
+//! Driver of suspended requests: waits for the event that a request is suspended for, runs it
+//! again, and repeats this to its end.
 //!
-//! A request that was suspended has changed nothing since the last point that it remembers, and
-//! continues there. What that is differs by protocol: NFSv3 runs a call from its start, NFSv4 a
-//! COMPOUND from its operation at hand, SMB a chain from its command at hand. Each is a
-//! [`Request`].
+//! A suspended request has changed nothing since its last restart point, and continues there. The
+//! point differs by protocol: NFSv3 runs a call from its start, NFSv4 a COMPOUND from its current
+//! operation, SMB a chain from its current command. Each is a [`Request`].
 //!
-//! Protocols whose clients repeat a call do not let it wait for as long as another client may take
-//! to answer: such a request has [`Patience`], at whose end it is run once more and has to reply.
+//! If a protocol's clients retry calls, a call need not wait for as long as another client may take
+//! to answer. Such a request has [`Patience`], at whose end it runs once more and has to reply.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -21,28 +20,28 @@ use weir_vfs::{Error, OpContext, Suspend, Vfs};
 
 use crate::{Outcome, Patience};
 
-/// The end of a wait.
+/// Result of a wait.
 pub enum Resumed<C> {
-    /// The event has come.
+    /// The event has happened.
     Ready,
-    /// The event will not come.
+    /// The event will not happen.
     Failed(Error),
-    /// Another client has not given up what it was granted in the time that the request may wait
-    /// for it.
+    /// Another client has not returned its delegation or lock in the time that the request may
+    /// wait.
     NotRecalled,
-    /// The name service has not answered in that time.
+    /// The name service has not answered in the time that the request may wait.
     NotNamed,
     /// The client has cancelled the request.
     Cancelled(C),
 }
 
-/// The parts of a request that the driver uses.
+/// Parts of a request that the driver uses.
 pub struct Parts<'r, C> {
-    /// The way to volumes.
+    /// Access to volumes.
     pub vfs: &'r Vfs,
-    /// The context of the operation that is suspended.
+    /// Context of the suspended operation.
     pub cx: &'r mut OpContext,
-    /// Bounds waits for other clients and for the name service; `None`: the request waits for as
+    /// Bound on waits for other clients and for the name service; `None` if the request waits as
     /// long as they take.
     pub patience: Option<&'r Patience>,
     /// Set when the client cancels the request.
@@ -54,7 +53,7 @@ pub trait Request: Send {
     /// The reply that it ends with.
     type Reply;
 
-    /// What a client says when it cancels the request.
+    /// Kind of a client's cancellation.
     type Cancel: Copy + Send;
 
     /// Returns the parts that the driver uses.
@@ -67,8 +66,8 @@ pub trait Request: Send {
     fn resume(&mut self, resumed: Resumed<Self::Cancel>) -> Result<Outcome<Self::Reply>, Suspend>;
 }
 
-/// Runs `request`, which is suspended, to its end. `held` is dropped after the first wait: the
-/// credit that the request takes up while it waits for its limits.
+/// Runs the suspended `request` to its end. `held` is the credit that the request takes up while it
+/// waits for its limits; it is dropped after the first wait.
 pub async fn resume<R: Request, G: Send>(
     mut request: R,
     mut suspend: Suspend,
@@ -87,7 +86,7 @@ pub async fn resume<R: Request, G: Send>(
 }
 
 /// Waits for the event that a request is suspended for. `begun` is the second in which the request
-/// was suspended first.
+/// was first suspended.
 async fn wait<C: Copy>(parts: Parts<'_, C>, suspend: Suspend, begun: u64) -> Resumed<C> {
     let Parts {
         vfs,

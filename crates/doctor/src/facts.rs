@@ -45,7 +45,7 @@ impl Kernel {
     }
 }
 
-/// Which protocol a mount speaks.
+/// Protocol of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

@@ -130,11 +130,11 @@ pub struct MountFix {
     pub subject: String,
     /// All options afterwards, separated by commas.
     pub options: String,
-    /// When they take effect.
+    /// Time at which they take effect, in words.
     pub effective: String,
 }
 
-/// When a command is run, in this order: after the files, and around mounting anew.
+/// Order of commands: after the files are written, and around mounting anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -147,7 +147,7 @@ pub enum Phase {
 /// A command that makes a fix take effect now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// When the command is run.
+    /// Phase in which the command is run.
     pub phase: Phase,
     /// For a shell of root.
     pub command: String,
@@ -165,7 +165,7 @@ pub struct Fix {
     /// Advice on what a person has to find out or decide. A finding with nothing else has no fix
     /// that is right everywhere.
     pub advice: Vec<String>,
-    /// When it takes effect.
+    /// Time at which the fix takes effect, in words.
     pub effective: String,
 }
 
@@ -206,7 +206,7 @@ pub struct Finding {
     pub subject: String,
     /// Observation, with its number.
     pub seen: String,
-    /// Why it matters, in a sentence.
+    /// Reason for which it matters, in a sentence.
     pub why: String,
     /// Remedy.
     pub fix: Fix,

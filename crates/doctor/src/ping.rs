@@ -170,10 +170,10 @@ fn null(stream: &mut TcpStream, xid: u32) -> Result<()> {
     let length = word(0).unwrap_or(0) & 0x7fff_ffff;
     ensure!(
         (24..=4096).contains(&length) && word(1) == Some(xid) && word(2) == Some(1),
-        "the answer is not NFS"
+        "cannot use the answer: it is not NFS"
     );
     let mut rest = vec![0; length as usize - 12];
     stream.read_exact(&mut rest)?;
-    ensure!(word(3) == Some(0), "the server denies the call");
+    ensure!(word(3) == Some(0), "call refused by the server");
     Ok(())
 }

@@ -6,11 +6,11 @@ use crate::source::Source;
 /// Place of a file, as the program that it is meant for sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Its program reads it.
+    /// The program reads the file.
     Read,
-    /// It does not: the name does not end in `.conf` (sysctl.d(5), modprobe.d(5)).
+    /// The program ignores the file: its name does not end in `.conf` (sysctl.d(5), modprobe.d(5)).
     Suffix,
-    /// It does not: the folder is one that a guide misprints.
+    /// The program ignores the file: it is in a folder that a guide misprints.
     Nowhere,
 }
 

@@ -192,7 +192,7 @@ impl Source {
         }
         ensure!(
             count > 0,
-            "there is nothing to capture; is this Linux, with /proc mounted?"
+            "nothing to capture; is this Linux, with /proc mounted?"
         );
         Ok(count)
     }

@@ -1,4 +1,5 @@
-//! Which connections there are, for a node of a pair that reports them to its partner. One lock when a connection begins and one when it ends.
+//! Registry of the open connections, for a node of a pair that reports them to its partner. It
+//! takes one lock at the start of a connection and one at its end.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,33 +9,35 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The server's end of a connection and the client's.
+/// The server's address of a connection, and the client's.
 pub type Ends = (SocketAddr, SocketAddr);
 
 /// See the module's head.
 #[derive(Default)]
 pub struct Connected {
     now: Mutex<Now>,
-    /// A connection has begun. For one that waits for it.
+    /// Signalled when a connection has begun.
     pub begun: Notify,
 }
 
 #[derive(Default)]
 struct Now {
-    /// How many have these: a client that connects again from the same port may be accepted before the end of the old one is seen.
+    /// Number of connections for each pair of addresses. It can exceed 1: a client that connects
+    /// again from the same port may be accepted before the end of the old connection is seen.
     ends: HashMap<Ends, usize>,
     /// Counts changes.
     version: u64,
 }
 
-/// A connection, for as long as this exists.
+/// Registration of a connection; dropping it ends the registration.
 pub struct Present {
     all: Arc<Connected>,
     ends: Ends,
 }
 
 impl Connected {
-    /// A connection begins. What is IPv4 is so in both ends, whatever socket it came by.
+    /// Registers a connection. IPv4 addresses are stored as such, also if the socket is an IPv6
+    /// one.
     pub fn enter(self: &Arc<Self>, local: SocketAddr, peer: SocketAddr) -> Present {
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
         let ends = (plain(local), plain(peer));
@@ -58,7 +61,8 @@ impl Connected {
         counts
     }
 
-    /// Those that `wanted` picks, if any connection has begun or ended since `version`; and the version now.
+    /// Returns the current version and the connections that `wanted` selects; `None` if no
+    /// connection has begun or ended since `version`.
     pub fn since(&self, version: u64, wanted: impl Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)> {
         let now = self.now.lock();
         let all = now.ends.keys().filter(|ends| wanted(ends));

@@ -1,8 +1,9 @@
-//! One connection: a future that reads requests, runs them and sends the answers.
+//! One connection: a future that reads requests, runs them and sends the replies.
 //!
-//! Written as a state machine by hand because its parts overlap: while answers wait for the
+//! It is a hand-written state machine because its parts overlap: while some replies wait for the
 //! socket, others wait for the log or the device, and more requests may be read. Each `poll`
-//! goes round: take what became ready (log, device), write, read and run, until nothing moves.
+//! repeats these steps until nothing moves: collect what became ready (log, device), write, read
+//! and run.
 
 use std::future::Future;
 use std::io;
@@ -35,7 +36,7 @@ mod tls;
 
 /// A reply that waits for the log.
 struct Parked<R> {
-    /// It may be sent when the log is durable up to here.
+    /// Number up to which the log has to be durable before the reply may be sent.
     after: Lsn,
     /// Start of the wait: nanoseconds on the monotonic clock.
     since: u64,
@@ -45,12 +46,12 @@ struct Parked<R> {
 /// A reply and the log record that has to be durable before it may be sent.
 type Answer<R> = (R, Option<Lsn>);
 
-/// How a connection stands with respect to more requests.
+/// State of a connection's intake of requests.
 enum Intake {
     /// Requests are read as they arrive.
     Open,
-    /// The peer sends no more, or must not: what is under way is finished, then the connection
-    /// is closed.
+    /// The peer sends no more, or must not. Requests in flight are finished, then the connection is
+    /// closed.
     Closed,
 }
 
@@ -72,7 +73,7 @@ impl<R> Waiting<R> {
         waiting.set.push(Charged { bytes, work });
     }
 
-    /// The next one that is done, if one is.
+    /// Returns the answer of the next request that is done, if any.
     fn next(from: &mut Option<Box<Waiting<R>>>, cx: &mut Context<'_>) -> Option<Option<Answer<R>>> {
         let waiting = from.as_mut()?;
         match Pin::new(&mut waiting.set).poll_next(cx) {
@@ -110,16 +111,16 @@ impl<R> Future for Charged<R> {
     }
 }
 
-/// The requests and answers that a connection has under way.
+/// The requests and answers of a connection in flight.
 struct Traffic<R> {
     outbox: Outbox<R>,
     /// Answers that wait for the log, in no order.
     parked: Vec<Parked<R>>,
     parked_bytes: usize,
     waiting: Option<Box<Waiting<R>>>,
-    /// Requests that wait for limits, which are accounted to the client's credit.
+    /// Requests that wait for limits; they are charged to the client's credit.
     held: Option<Box<Waiting<R>>>,
-    /// Requests that wait on purpose, for what other clients do.
+    /// Requests that wait on purpose for an action of another client.
     parked_calls: Option<Box<Waiting<R>>>,
 }
 
@@ -135,12 +136,13 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
-    /// Bytes that count against what the connection may have under way.
+    /// Returns the bytes that count against the connection's limit in flight.
     fn bytes(&self) -> usize {
         self.outbox.bytes() + self.parked_bytes + self.waiting.as_ref().map_or(0, |w| w.bytes)
     }
 
-    /// Bytes of memory: `bytes`, and the requests that wait for limits or on purpose.
+    /// Returns the bytes of memory: [`Traffic::bytes`], and the requests that wait for limits or on
+    /// purpose.
     fn memory(&self) -> usize {
         let apart = [&self.held, &self.parked_calls];
         self.bytes() + apart.into_iter().flatten().map(|w| w.bytes).sum::<usize>()
@@ -154,13 +156,13 @@ impl<R: Reply> Traffic<R> {
             && self.parked_calls.is_none()
     }
 
-    /// Whether anything waits that may have gone on.
+    /// Returns true if a waiting request may now be able to make progress.
     fn any_waiting(&self) -> bool {
         self.waiting.is_some() || self.held.is_some() || self.parked_calls.is_some()
     }
 
-    /// Returns true if no more requests may be taken on. `in_flight_max` bytes may be under way, of
-    /// them `unsent_max` as replies for the socket.
+    /// Returns true if no more requests may be accepted. `in_flight_max` bytes may be in flight,
+    /// `unsent_max` of them as replies for the socket.
     fn full(&self, in_flight_max: usize, unsent_max: usize) -> bool {
         self.bytes() >= in_flight_max
             || self.outbox.bytes() >= unsent_max
@@ -201,7 +203,8 @@ impl<R: Reply> Traffic<R> {
         Waiting::add(&mut self.held, work, bytes);
     }
 
-    /// Has a request wait on purpose, after `interim` was sent; or sends `refusal` in place of its reply if too many do.
+    /// Parks a request that waits on purpose, and sends `interim` first. If too many are parked,
+    /// sends `refusal` as its reply instead.
     fn park(&mut self, work: Pending<R>, refusal: R, interim: Option<R>, bytes: usize) {
         let parked = self.parked_calls.as_ref().map_or(0, |w| w.set.len());
         if parked >= limits::CONNECTION_PARKED {
@@ -222,7 +225,7 @@ impl<R: Reply> Traffic<R> {
         log: &impl Log,
         waited: impl FnOnce(&mut dyn Iterator<Item = &Parked<R>>),
     ) {
-        // Those that wait on come to the front.
+        // Moves the answers that still wait to the front.
         let mut waiting = 0;
         for at in 0..self.parked.len() {
             let waits = |parked: &Parked<R>| parked.after > durable || log.withholds(parked.after);
@@ -251,13 +254,13 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
-    /// The number of the first log record beyond `durable` that a parked answer waits for.
+    /// Returns the number of the first log record beyond `durable` that a parked answer waits for.
     fn first_due(&self, durable: Lsn) -> Option<Lsn> {
         let due = self.parked.iter().map(|parked| parked.after);
         due.filter(|lsn| *lsn > durable).min()
     }
 
-    /// Whether answers are parked that wait for something else than the log.
+    /// Returns true if answers are parked for another reason than the log.
     fn withheld(&self, durable: Lsn) -> bool {
         self.parked.iter().any(|parked| parked.after <= durable)
     }
@@ -270,7 +273,7 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
-    /// Lets waiting requests go on, and takes their answers.
+    /// Polls waiting requests, and takes their answers.
     fn poll_waiting(&mut self, cx: &mut Context<'_>, log: &impl Log, now: impl Fn() -> u64) {
         loop {
             let done = Waiting::next(&mut self.held, cx)
@@ -287,7 +290,7 @@ impl<R: Reply> Traffic<R> {
     }
 }
 
-/// What a connection's records come to.
+/// Borrowed state for serving the records of one read.
 struct Serving<'a, 'c, B: Backend> {
     core: &'a Core<B::Log>,
     backend: &'a B,
@@ -295,20 +298,20 @@ struct Serving<'a, 'c, B: Backend> {
     traffic: &'a mut Traffic<B::Reply>,
     holding: &'a mut Holding,
     watch: &'a Rc<Watch>,
-    /// The credit that the request under assembly takes up.
+    /// Credit of the request under assembly.
     credit: &'a mut Option<HeldBytes>,
-    /// The reply to the request that is read past.
+    /// Reply to the request that is being skipped.
     refusal: &'a mut Option<(B::Reply, Option<Lsn>)>,
     layer: &'a mut Layer,
     cx: &'a mut Context<'c>,
     now: Arrival,
     durable: Lsn,
-    /// Bytes that may be under way.
+    /// Maximum number of bytes in flight.
     most: usize,
-    /// Bytes of replies for the socket, beyond which no more requests run.
+    /// Maximum bytes of replies for the socket; beyond it no more requests run.
     unsent_max: usize,
     room: Room,
-    /// Large replies take turns.
+    /// True if large replies take turns.
     crowded: bool,
     /// Bytes reserved for the request under assembly.
     announced: usize,
@@ -322,8 +325,9 @@ impl<B: Backend> Serving<'_, '_, B> {
         }
     }
 
-    /// Returns the bytes that a READ returns at most: while memory is short, the whole blocks of what the peer has taken
-    /// before. One that takes nothing has its first replies in the kernel, and none of the budget.
+    /// Returns the maximum size of a READ's reply: while memory is short, as many whole blocks as
+    /// the peer has taken bytes before. A peer that takes nothing then has its first replies in the
+    /// kernel, and none in the budget.
     fn reads(&self) -> usize {
         match self.room {
             Room::Ample => usize::MAX,
@@ -357,7 +361,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         };
         let more = bytes.saturating_sub(head.len() + self.announced);
         if !self.holding.promise(more) {
-            // Asked a second time: memory that was freed in between wakes no task.
+            // Tries again: memory that was freed in between wakes no task.
             self.core.wait_for_memory(self.watch);
             if !self.holding.promise(more) {
                 return Admit::Wait;
@@ -385,7 +389,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
     fn record(&mut self, message: &[u8]) -> Flow {
         let backend = self.backend;
         self.watch.requests.set(self.watch.requests.get() + 1);
-        // It is there. If it has to wait, the credit that it came in with is its own.
+        // The request is complete. If it has to wait, the credit that it arrived with is its own.
         let lent = self.credit.take().map(HeldBytes::lend);
         let now = Arrival {
             reads: self.reads(),
@@ -414,7 +418,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
 }
 
 impl<B: Backend> Serving<'_, '_, B> {
-    /// What a request of so many bytes comes to that has no reply yet.
+    /// Handles a request of `bytes` that has no reply yet.
     fn without_reply(&mut self, handled: Outcome<B::Reply>, bytes: usize) -> Flow {
         match handled {
             Outcome::Reply(reply, after) => self.answer(reply, after),
@@ -424,7 +428,7 @@ impl<B: Backend> Serving<'_, '_, B> {
             }
             Outcome::Held(work) => {
                 self.traffic.hold(work, bytes);
-                // What came with it in one read is no exception from the credit.
+                // The credit also applies to requests that arrived in the same read.
                 if !self.backend.may_read(self.info, self.cx) {
                     return Flow::Pause;
                 }
@@ -451,7 +455,7 @@ impl<B: Backend> Serving<'_, '_, B> {
     }
 }
 
-/// One connection. Resolves when it is over; dropping it closes the socket.
+/// A connection. Resolves when it is over; dropping it closes the socket.
 pub(super) struct Conn<B: Backend> {
     core: Rc<Core<B::Log>>,
     backend: Arc<B>,
@@ -459,17 +463,17 @@ pub(super) struct Conn<B: Backend> {
     layer: Layer,
     info: ConnInfo<B::State>,
     inbox: Inbox<B::Framing>,
-    /// Requests that were read but may not be run yet.
+    /// Requests that were read but may not run yet.
     backlog: Vec<u8>,
     traffic: Traffic<B::Reply>,
-    /// The credit that the request under assembly takes up.
+    /// Credit of the request under assembly.
     incoming: Option<HeldBytes>,
-    /// The reply to the request that is read past.
+    /// Reply to the request that is being skipped.
     refusal: Option<(B::Reply, Option<Lsn>)>,
     intake: Intake,
-    /// True when the last round ended with waiting for the peer to send.
+    /// True if the last round ended with waiting for the peer to send.
     reading: bool,
-    /// How long it is before the peer is asked next whether it has taken its replies.
+    /// Delay of the next check whether the peer has taken its replies.
     untaken_pause: Duration,
     holding: Holding,
     watch: Rc<Watch>,
@@ -477,7 +481,8 @@ pub(super) struct Conn<B: Backend> {
 }
 
 impl<B: Backend> Conn<B> {
-    /// Serves `stream`. An error if it is lost already, or if there are too many connections.
+    /// Creates the future that serves `stream`. Fails if the stream is lost already, or if there
+    /// are too many connections.
     pub fn new(core: Rc<Core<B::Log>>, backend: Arc<B>, stream: StdStream) -> io::Result<Conn<B>> {
         let info = ConnInfo::new(
             core.connection_number(),
@@ -510,7 +515,7 @@ impl<B: Backend> Conn<B> {
         })
     }
 
-    /// Sends what is ready until the socket takes no more.
+    /// Sends ready replies until the socket takes no more.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(mut fresh) = self.traffic.outbox.fresh() {
             self.backend.answered(&self.info, &mut fresh);
@@ -521,7 +526,7 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// Has the replies leave as they are.
+    /// Sends the replies unencrypted by this process.
     #[inline]
     fn flush_clear(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.traffic.outbox.is_empty() {
@@ -533,8 +538,8 @@ impl<B: Backend> Conn<B> {
             let mut written = 0;
             let done = self.stream.try_io(Interest::WRITABLE, || {
                 written = rustix::io::writev(&self.stream, &pieces)?;
-                // A short write means a full socket buffer: report it as such, which spares the
-                // next call that would only say so.
+                // A short write means a full socket buffer. Reporting it as `WouldBlock` saves the
+                // next call, which would only return that.
                 if written < total {
                     Err(io::ErrorKind::WouldBlock.into())
                 } else {
@@ -557,8 +562,8 @@ impl<B: Backend> Conn<B> {
         Ok(())
     }
 
-    /// Takes no more requests. Those that wait for limits or on purpose are dropped: no client is left to wait for
-    /// their replies, and none has been begun.
+    /// Accepts no more requests. Those that wait for limits or on purpose are dropped: no client
+    /// waits for their replies any more, and none has begun.
     fn close(&mut self) {
         self.intake = Intake::Closed;
         self.backend.ended(&self.info);
@@ -566,8 +571,9 @@ impl<B: Backend> Conn<B> {
         self.traffic.parked_calls = None;
     }
 
-    /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more. With `only_begun`, nothing
-    /// is read beyond the request that memory was taken for already; with `short`, not much.
+    /// Reads once and runs complete requests. `Pending` if the peer has sent nothing more. With
+    /// `only_begun`, reads at most the rest of the request that memory was reserved for. The less
+    /// `room` there is, the less is read.
     fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool, room: Room) -> Poll<io::Result<()>> {
         debug_assert!(
             self.backlog.is_empty(),
@@ -602,7 +608,7 @@ impl<B: Backend> Conn<B> {
             },
         ];
         let capacity = direct + beyond;
-        // Without an open fragment the first part is empty and left out.
+        // Without an open fragment the first part is empty and omitted.
         let parts = if direct > 0 { &parts[..] } else { &parts[1..] };
         let fd = self.stream.as_raw_fd();
         let clear = matches!(self.layer, Layer::Clear);
@@ -651,7 +657,8 @@ impl<B: Backend> Conn<B> {
         Poll::Ready(Ok(()))
     }
 
-    /// Runs the whole records in `input`; what is left of it may not be run yet.
+    /// Runs the complete records in `input` and returns the bytes that they took. The rest may not
+    /// run yet.
     fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
         let backend = &*self.backend;
         let announced = self.inbox.announced();
@@ -698,7 +705,7 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// Reads and runs requests if there is room for more. `true` if something moved.
+    /// Reads and runs requests if there is room for more. Returns true if anything moved.
     fn take_requests(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.reading = false;
         self.holding.waits_no_more();
@@ -708,8 +715,8 @@ impl<B: Backend> Conn<B> {
         {
             return Ok(false);
         }
-        // What is begun has its memory and its credit and comes in: left half read, it would hold both for ever, and with
-        // enough connections all of them.
+        // A request that has begun has its memory and its credit, so its rest is read: half read,
+        // it would hold both for ever, and enough such connections would hold all of them.
         let mut only_begun = false;
         let begun = |inbox: &mut Inbox<B::Framing>| !inbox.spare().is_empty() || inbox.skips() > 0;
         if !self.backend.may_read(&self.info, cx) {
@@ -722,13 +729,13 @@ impl<B: Backend> Conn<B> {
         self.watch.paused.set(None);
         let mut room = self.holding.room();
         if room != Room::Ample {
-            // It must not wait for what it holds itself and has only not accounted for yet.
+            // The connection must not wait for bytes that it holds itself and has not settled yet.
             self.settle();
             self.core.wait_for_memory(&self.watch);
             room = self.holding.room();
             let untaken = room != Room::Ample && !self.has_taken();
             if untaken {
-                // Others do not wait for what it would take up, nor for it.
+                // Others wait neither for the bytes that it would need nor for it.
                 self.holding.waits_no_more();
                 self.core.come_back(&self.watch, self.untaken_pause);
                 self.untaken_pause = (self.untaken_pause * 2).min(limits::UNTAKEN_LONGEST);
@@ -753,7 +760,7 @@ impl<B: Backend> Conn<B> {
             if waits {
                 self.watch.paused.set(Some(self.stream.as_raw_fd()));
             }
-            // What was run is to be sent, whatever waits behind it.
+            // The replies have to be sent, whatever waits behind them.
             return Ok(!waits || used > 0);
         }
         match self.fill(cx, only_begun, room) {
@@ -765,7 +772,8 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// Whether the peer has taken its replies: while memory is short, only such peers get more.
+    /// Returns true if the peer has taken its replies. While memory is short, only such peers get
+    /// more.
     fn has_taken(&mut self) -> bool {
         let taken = self.traffic.outbox.is_empty()
             && !self.layer.is_writing()
@@ -776,10 +784,11 @@ impl<B: Backend> Conn<B> {
         taken
     }
 
-    /// Has the messages leave that the peer did not ask for. One that takes neither them nor its replies is dropped.
+    /// Queues the messages that the peer did not ask for. A peer that takes neither them nor its
+    /// replies is dropped.
     fn take_mail(&mut self) {
         while let Some(message) = self.watch.mail.borrow_mut().pop_front() {
-            // Replies alone stop below that: requests are not read any more.
+            // Replies alone stay below this limit, because reading of requests stops earlier.
             if self.traffic.outbox.bytes() > 2 * limits::CONNECTION_IN_FLIGHT {
                 return self.watch.drop_because("takes no messages");
             }
@@ -787,11 +796,11 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// One round until nothing moves. `true` when the connection is over.
+    /// Repeats rounds until nothing moves. Returns true when the connection is over.
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.watch.sent.get();
         for _ in 0..limits::TURN {
-            // Before the log is polled: what comes from here may have to wait for it.
+            // Before the log is polled, because these answers may have to wait for it.
             if self.traffic.any_waiting() {
                 let core = &self.core;
                 self.traffic
@@ -812,7 +821,8 @@ impl<B: Backend> Conn<B> {
                 let mut durable = log.durable();
                 self.traffic.release(durable, log, waited);
                 if !self.traffic.parked.is_empty() && log.log_failed() {
-                    // Read after the failure was seen: what became durable before it is true.
+                    // Read after the failure was seen: records that became durable before it are
+                    // durable.
                     durable = log.durable();
                     self.traffic.release(durable, log, waited);
                     self.traffic.fail_parked();
@@ -846,12 +856,12 @@ impl<B: Backend> Conn<B> {
                 return Ok(false);
             }
         }
-        // Others have their turn.
+        // Gives other connections their turn.
         cx.waker().wake_by_ref();
         Ok(false)
     }
 
-    /// Brings the ledger in line with what is held.
+    /// Updates the ledger with the bytes that are held.
     fn settle(&mut self) {
         let used =
             self.traffic.memory() + self.inbox.held() + self.backlog.capacity() + self.layer.held();
@@ -867,7 +877,7 @@ impl<B: Backend> Conn<B> {
     }
 }
 
-/// Bytes that a connection may have under way.
+/// Returns the maximum number of bytes in flight of a connection.
 fn in_flight(room: Room) -> usize {
     match room {
         Room::Ample => limits::CONNECTION_IN_FLIGHT,
@@ -901,7 +911,7 @@ impl<B: Backend> Future for Conn<B> {
             Ok(true) => return Poll::Ready(()),
             Ok(false) => {}
             Err(error) => {
-                // A peer that went away is everyday; anything else deserves a line.
+                // A peer that went away is normal; any other error deserves a line.
                 match error.kind() {
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                         tracing::debug!(peer = %this.info.peer, %error, "connection lost");

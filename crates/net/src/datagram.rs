@@ -1,10 +1,10 @@
 //! Messages over UDP: the lock manager and the status monitor.
 //!
 //! NFS itself is served over TCP only, but Linux calls the status monitor over UDP whatever the
-//! mount uses: `sm-notify` of a client that has come back, and the kernel of a client on this
-//! same machine. These are a few small messages an hour, so one task on the main thread is
-//! enough. A request that has to wait (a host's first lock waits for the record of lock holders) becomes a task; beyond
-//! [`WAITING`] of them it is dropped, and its sender tries again.
+//! mount uses: `sm-notify` of a client that has rebooted does, and so does the kernel of a client
+//! on this machine. These are a few small messages an hour, so one task on the main thread
+//! suffices. A request that has to wait (a host's first lock waits for the record of lock holders)
+//! becomes a task. If [`WAITING`] of them wait, further ones are dropped, and their senders retry.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,11 +22,11 @@ use weir_conn::{Arrival, ConnInfo, Outcome, Reply};
 use super::Backend;
 use super::listener::bind_early;
 
-/// Bytes of a record mark, which a datagram does not have.
+/// Bytes of a record mark, which datagrams do not have.
 const MARK: usize = 4;
 
-/// Opens the UDP port of the same number and returns the future that serves there the messages that `is_served` selects,
-/// within a local task set; `early`: at an address that this machine need not have yet.
+/// Opens the UDP port of `address`. Returns the future that serves the messages selected by
+/// `is_served`, within a local task set. With `early`, this machine need not have the address yet.
 pub fn datagrams<B: Backend>(
     address: SocketAddr,
     early: bool,
@@ -43,7 +43,7 @@ pub fn datagrams<B: Backend>(
         let waiting = Rc::new(Cell::new(0));
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
-            // An error is about an earlier answer that could not be delivered.
+            // An error concerns an earlier reply that could not be delivered.
             let Ok((len, peer)) = socket.recv_from(&mut buffer).await else {
                 continue;
             };
@@ -88,6 +88,6 @@ async fn send<B: Backend>(
         reply.pieces(MARK, &mut pieces);
         pieces.iter().flat_map(|p| p.iter().copied()).collect()
     };
-    // As unreliable as the transport: the caller asks again.
+    // As unreliable as the transport: the caller retries.
     let _ = socket.send_to(&answer, conn.peer).await;
 }

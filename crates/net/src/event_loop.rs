@@ -1,16 +1,18 @@
-//! The event loops, one per core, and what the connections of one core share.
+//! The event loops, one per core, and the state that the connections of a core share.
 //!
-//! Everything here except [`Wakeups`] and the ledger belongs to one thread. A connection that
-//! waits for the intent log or for memory leaves its waker in its core's list, with the log sequence number that it
-//! waits for; the log thread (or a thread that frees memory) only rings the core's wakeup once per event, and the core
-//! wakes the connections whose number has come. So a log batch that completes a hundred requests costs one cross-thread
-//! wake-up per core.
+//! Everything here except [`Wakeups`] and the ledger belongs to one thread. A connection that waits
+//! for the intent log or for memory leaves its waker in its core's list, with the log sequence
+//! number that it waits for. The log thread, or a thread that frees memory, only rings the core's
+//! wakeup once per event, and the core wakes the connections that may proceed. A log batch that
+//! completes a hundred requests therefore costs one cross-thread wake-up per core.
 //!
-//! Nor that one, most of the time: while answers wait for the log, the core polls the log's progress between serving
-//! its sockets, and sleeps only when nothing has happened for [`SPINS`] times. Waking a thread on an idle core takes as
-//! long as half a write of the log, so a core that slept at once would add that to every durable operation. Between
-//! polls it yields its processor to other threads. When polling was in vain (the log's device takes longer), or others
-//! kept the processor for long, it does without for the next [`SPIN_BACKOFF`] times.
+//! Most of the time even that one is saved. While replies wait for the log, the core polls the
+//! log's progress between serving its sockets, and sleeps only when nothing has happened for
+//! [`SPINS`] times. Waking a thread on an idle core takes as long as half a write of the log, and a
+//! core that slept at once would add that to every durable operation. Between polls the core yields
+//! its processor to other threads. If polling was in vain because the log's device takes longer, or
+//! if others kept the processor for long, the core does not poll for the next [`SPIN_BACKOFF`]
+//! times.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -33,68 +35,68 @@ use super::ledger::{Account, Holding, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};
 
-/// Times that a core polls the log's progress before it sleeps: some 100 µs when no other thread wants the processor,
-/// two writes of a fast device.
+/// Polls of the log's progress before a core sleeps: about 100 µs if no other thread wants the
+/// processor, two writes of a fast device.
 const SPINS: u32 = 100;
 
-/// Times that a core sleeps at once after it polled in vain.
+/// Number of times that a core sleeps at once after it polled in vain.
 const SPIN_BACKOFF: u32 = 32;
 
-/// What the event loops are started with.
+/// Settings of the event loops.
 #[derive(Clone)]
 pub struct Settings {
     /// Number of event loops, one thread each; at least 1.
     pub cores: usize,
-    /// What all connections together may hold.
+    /// Budget of all connections together.
     pub ledger: Arc<Ledger>,
-    /// Which connections there are.
+    /// Registry of the open connections.
     pub connected: Arc<Connected>,
-    /// How long a peer may stall.
+    /// Longest stall of a peer.
     pub stall: Duration,
-    /// The source of time for requests.
+    /// Source of time for requests.
     pub clock: Arc<dyn Clock>,
 }
 
-/// One core's wakeup: rung from any thread, handled on the core.
+/// A core's wakeup: rung from any thread, handled on the core.
 #[derive(Default)]
 struct Wakeup {
     notify: Notify,
-    /// Some connection of the core waits for the log, and the core sleeps.
+    /// Set if some connection of the core waits for the log and the core sleeps.
     log: AtomicBool,
-    /// Some connection of the core waits for memory.
+    /// Set if some connection of the core waits for memory.
     memory: AtomicBool,
-    /// Memory was freed since the core last polled.
+    /// Set if memory was freed since the core last polled.
     freed: AtomicBool,
-    /// Messages to its connections.
+    /// Messages to the core's connections.
     mailbox: Mailbox,
-    /// Sweeps so far.
+    /// Number of sweeps so far.
     beats: AtomicU64,
 }
 
-/// Rings the cores when something that connections wait for has happened.
+/// Rings the cores when an event has happened that connections wait for.
 #[derive(Clone)]
 pub struct Wakeups {
     wakeups: Arc<[Wakeup]>,
 }
 
 impl Wakeups {
-    /// Wakeups for `cores` event loops.
+    /// Creates the wakeups of `cores` event loops.
     pub fn new(cores: usize) -> Wakeups {
         Wakeups {
             wakeups: (0..cores.max(1)).map(|_| Wakeup::default()).collect(),
         }
     }
 
-    /// Counts that grow while each event loop turns.
+    /// Returns a counter for each event loop that grows while the loop runs.
     pub fn beats(&self) -> Vec<u64> {
         let beats = self.wakeups.iter().map(|wakeup| &wakeup.beats);
         beats.map(|beats| beats.load(Ordering::Relaxed)).collect()
     }
 
-    /// The intent log has become durable further than before, or has failed.
+    /// Reports that the intent log is durable further than before, or has failed.
     pub fn log_advanced(&self) {
-        // Pairs with the fences in `Core`: either the core sees the progress, or this sees that
-        // the core sleeps.
+        // Pairs with the fences in `Core`: either the core sees the progress, or this thread sees
+        // that the core sleeps.
         fence(Ordering::SeqCst);
         for wakeup in self.wakeups.iter() {
             if wakeup.log.load(Ordering::SeqCst) && wakeup.log.swap(false, Ordering::SeqCst) {
@@ -103,7 +105,7 @@ impl Wakeups {
         }
     }
 
-    /// Sends `message` to a connection, by the number that [`ConnInfo`](weir_nfs::ConnInfo) has of it.
+    /// Sends `message` to a connection, by its number in [`ConnInfo`](weir_nfs::ConnInfo).
     ///
     /// # Errors
     /// [`Full`](super::mail::Full) if the mailbox has no room for `message`.
@@ -116,7 +118,7 @@ impl Wakeups {
         Ok(())
     }
 
-    /// Bytes went back to the budget.
+    /// Reports that bytes were returned to the budget.
     pub fn memory_released(&self) {
         fence(Ordering::SeqCst);
         for wakeup in self.wakeups.iter() {
@@ -128,39 +130,39 @@ impl Wakeups {
     }
 }
 
-/// The log never gets there.
+/// A number that the log never reaches.
 const NEVER: Lsn = Lsn(u64::MAX);
 
-/// Why a connection is ended from outside.
+/// State of a connection in which its peer may have stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stalled {
-    /// Nothing: it moves, or it is at rest.
+    /// Not stalled: it moves, or it is at rest.
     No,
     /// The peer takes no replies.
     Writing,
-    /// The peer has begun a request and does not go on.
+    /// The peer has begun a request and does not continue it.
     Reading,
-    /// Nothing: its large request waits for memory, and could go on.
+    /// Not stalled: its large request waits for memory, and could proceed.
     Waiting,
 }
 
-/// What the sweeper sees of a connection.
+/// State of a connection for the sweeper.
 pub(super) struct Watch {
-    /// Bytes that were read, and that the peer has taken.
+    /// Bytes that were read from the peer, and bytes that it has taken.
     pub received: Cell<u64>,
     pub sent: Cell<u64>,
-    /// Requests that came in whole.
+    /// Complete requests so far.
     pub requests: Cell<u64>,
-    /// What the connection waits for the peer to do.
+    /// Action of the peer that the connection waits for.
     pub waits: Cell<Stalled>,
     /// Bytes that its end would free, or that it waits for.
     pub holds: Cell<usize>,
-    /// Of the request that waits for memory, bytes that have been read and that are still to be.
+    /// For a request that waits for memory: bytes that were read, and bytes still to read.
     pub backlog: Cell<usize>,
     pub rest: Cell<usize>,
-    /// Set by the sweeper: the connection is to end, for this reason.
+    /// Reason for which the sweeper ends the connection; `None` while it may continue.
     pub dropped: Cell<Option<&'static str>>,
-    /// The socket, while it is not read from: that the peer is gone then shows in no read.
+    /// The socket while it is not read from: no read then shows that the peer is gone.
     pub paused: Cell<Option<RawFd>>,
     /// The socket, while the connection lives.
     pub socket: Cell<Option<RawFd>>,
@@ -169,38 +171,40 @@ pub(super) struct Watch {
     /// Wakes the task that serves the connection.
     pub waker: RefCell<Option<Waker>>,
     account: Arc<Account>,
-    /// Set when the connection is to end for another.
+    /// Set if the connection has to end to make room for another one.
     closed: Arc<AtomicBool>,
-    /// True while the connection is in its core's list of waiting ones.
+    /// True while the connection is in its core's list of waiting connections.
     listed: Cell<bool>,
-    /// It is to be woken when the log is durable up to here.
+    /// Number up to which the log has to be durable for the connection to be woken.
     due: Cell<Lsn>,
-    /// It is to be woken when memory was freed.
+    /// True if the connection is woken when memory was freed.
     waiting_for_memory: Cell<bool>,
-    /// It is going to be woken after a pause.
+    /// True if the connection is woken after a pause.
     comes_back: Cell<bool>,
-    /// It waits for its turn to run a request with a large reply, or has it.
+    /// True while it waits for its turn to run a request with a large reply, and when it has its
+    /// turn.
     queued: Cell<bool>,
     has_turn: Cell<bool>,
-    /// The state at the last sweep.
+    /// State at the last sweep.
     seen: Cell<Seen>,
-    /// Time that it has waited for the same request, or for the peer to take as much as a reply of
-    /// the largest size.
+    /// Time for which it has waited for the same request, or for the peer to take as much as a
+    /// reply of the largest size.
     age: Cell<Duration>,
-    /// Bytes of replies that the peer has taken meanwhile.
+    /// Bytes of replies that the peer has taken during `age`.
     taken: Cell<u64>,
-    /// How far the peer is behind the least rate meanwhile.
+    /// Time by which the peer is behind the least rate during `age`.
     behind: Cell<Duration>,
-    /// What it had taken at the last look for relief, and for how many it has taken no more.
+    /// Bytes that the peer had taken at the last check for relief, and the number of checks since
+    /// without progress.
     untaken: Cell<(u64, u32)>,
 }
 
-/// What [`Watch::sweep`] compares with the sweep before.
+/// State of one sweep that the next one compares with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     waits: Stalled,
     requests: u64,
-    /// Bytes moved in the direction that is waited for.
+    /// Bytes moved in the direction that the connection waits for.
     moved: u64,
 }
 
@@ -239,11 +243,11 @@ impl Watch {
         }
     }
 
-    /// Called every [`limits::RELIEF`] while others wait for memory. Whether the peer has taken nothing of its replies for
-    /// some time, and its address holds much.
+    /// Returns true if the peer has taken no replies for some time and its address holds much.
+    /// Called every [`limits::RELIEF`] while others wait for memory.
     fn takes_nothing(&self, ledger: &Ledger) -> bool {
         let (before, looks) = self.untaken.get();
-        // What the kernel has is not taken yet; if it has nothing, it is this side that is late.
+        // Bytes in the kernel are not taken yet. If the kernel has none, this side is late.
         let kept = self.socket.get().map_or(0, untaken);
         let taken = self.sent.get().saturating_sub(kept);
         let stuck = self.waits.get() == Stalled::Writing && kept > 0 && before == taken;
@@ -253,8 +257,9 @@ impl Watch {
         looks >= looks_for(taken) && greedy && self.dropped.get().is_none()
     }
 
-    /// Called every [`limits::SWEEP`]. A peer that is waited for falls behind by the time that has passed, and catches up
-    /// by what the bytes that it moved take at the least rate: so neither a byte now and then nor much in the past excuses it.
+    /// Called every [`limits::SWEEP`]. A peer that is waited for falls behind by the time that has
+    /// passed. It catches up by the time that the bytes it moved take at the least rate. So neither
+    /// a byte now and then nor a high rate in the past excuses it.
     fn sweep(&self, limit: Duration) {
         if self.paused.get().is_some_and(hung_up) {
             return self.drop_because("is gone while its requests waited");
@@ -304,8 +309,9 @@ impl Watch {
         }
     }
 
-    /// A peer that takes one reply after the other may be found at it at every sweep, which is not
-    /// the same as to take one for so long.
+    /// Counts bytes that the peer has taken, and restarts `age` after as many as the largest reply
+    /// has. A peer that takes one reply after the other would otherwise look as if it took a single
+    /// one for that long.
     fn count_taken(&self, bytes: u64) {
         self.taken.set(self.taken.get() + bytes);
         if self.taken.get() >= limits::MAX_RECORD as u64 {
@@ -314,13 +320,13 @@ impl Watch {
         }
     }
 
-    /// Bytes that have arrived of what is not read on from.
+    /// Returns the bytes that have arrived of a request that is not read from the socket now.
     fn arrived(&self) -> u64 {
         self.backlog.get() as u64 + self.paused.get().map_or(0, readable)
     }
 
-    /// Whether it is closed if others wait for its memory: the peer is slow, or has taken long and its address holds
-    /// much.
+    /// Returns true if the connection is closed when others wait for its memory: the peer is slow,
+    /// or has taken long while its address holds much.
     fn is_in_the_way(&self, ledger: &Ledger) -> bool {
         let own = self.account.wanted() > 0;
         let moves = self.waits.get() == Stalled::No || self.dropped.get().is_some();
@@ -343,14 +349,15 @@ impl Watch {
     }
 }
 
-/// Looks for relief without progress after which a peer that has taken `taken` bytes is dropped.
+/// Returns the number of checks without progress after which a peer that has taken `taken` bytes is
+/// dropped.
 pub(super) fn looks_for(taken: u64) -> u32 {
     let earned = taken / limits::MAX_RECORD as u64;
     let most = u64::from(limits::MOST_RELIEF_LOOKS - limits::RELIEF_LOOKS);
     limits::RELIEF_LOOKS + u32::try_from(earned.min(most)).unwrap_or(0)
 }
 
-/// Drops connections until they free what others wait for.
+/// Drops connections in order until they free the memory that others wait for.
 fn drop_first(connections: Vec<Rc<Watch>>, ledger: &Ledger) {
     let mut freed = 0;
     for watch in connections {
@@ -361,7 +368,7 @@ fn drop_first(connections: Vec<Rc<Watch>>, ledger: &Ledger) {
     }
 }
 
-/// Whether the peer has closed its end, also behind data that has not been read.
+/// Returns true if the peer has closed its end, also if unread data is before that.
 fn hung_up(fd: RawFd) -> bool {
     let mut poll = libc::pollfd {
         fd,
@@ -373,7 +380,7 @@ fn hung_up(fd: RawFd) -> bool {
     ready > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
-/// Bytes that could be read from a socket.
+/// Returns the bytes that can be read from a socket.
 fn readable(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one integer to the address that it is passed.
@@ -384,7 +391,8 @@ fn readable(fd: RawFd) -> u64 {
     }
 }
 
-/// Bytes that the kernel has of what was sent to a peer: not sent yet, or not acknowledged.
+/// Returns the bytes that the kernel still has of those sent to a peer: not sent yet, or not
+/// acknowledged.
 pub(super) fn untaken(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one integer to the address that it is passed.
@@ -395,33 +403,35 @@ pub(super) fn untaken(fd: RawFd) -> u64 {
     }
 }
 
-/// What the connections of one core share.
+/// State that the connections of a core share.
 pub struct Core<L> {
     pub log: L,
     pub ledger: Arc<Ledger>,
     pub connected: Arc<Connected>,
     pub clock: Arc<dyn Clock>,
     pub wakeups: Wakeups,
-    /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
+    /// Buffer for requests. Borrowed only within one call of a connection's `poll`.
     pub receive: RefCell<Box<[u8]>>,
-    /// Where what came over TLS is opened to. Borrowed likewise; at most what is received, and one record.
+    /// Buffer for data decrypted by TLS, at most as much as is received and one record. Borrowed
+    /// like `receive`.
     pub opened: RefCell<Vec<u8>>,
     index: usize,
-    /// Connections that this core has been dealt.
+    /// Number of connections dealt to this core so far.
     connections: Cell<u64>,
     /// Connections that wait for the log or for memory.
     waiting: RefCell<Vec<Rc<Watch>>>,
-    /// Set while the core polls for those: a new one need not notify it.
+    /// True while the core polls for those: a new one need not notify it.
     looking: Cell<bool>,
     watched: RefCell<Vec<Weak<Watch>>>,
-    /// Connections whose next request has a large reply, while there are many such.
+    /// Connections whose next request has a large reply and that wait for their turn.
     turns: RefCell<Vec<Rc<Watch>>>,
     turns_bell: Notify,
-    /// Bytes of such replies that were run since this time, in nanoseconds.
+    /// Start of the current interval in nanoseconds, and bytes of large replies that have run in
+    /// it.
     large: Cell<(u64, usize)>,
-    /// The connections that are alive, by number.
+    /// The open connections, by number.
     numbered: RefCell<HashMap<u64, Weak<Watch>>>,
-    /// True when the server is stopping: connections finish what is under way and end.
+    /// True when the server is stopping: connections finish the requests in flight and end.
     pub draining: Cell<bool>,
 }
 
@@ -431,7 +441,7 @@ impl<L: Log> Core<L> {
         u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The event loop with this index, of those that `wakeups` was made for.
+    /// Creates the core with this index, one of those that `wakeups` was made for.
     pub fn new(settings: &Settings, wakeups: Wakeups, log: L, index: usize) -> Core<L> {
         Core {
             log,
@@ -454,12 +464,12 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Wakes the connection when the log is durable up to `due`, or has failed; only the last
-    /// call counts.
+    /// Wakes the connection when the log is durable up to `due`, or has failed. Only the last call
+    /// counts.
     pub(super) fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
         who.due.set(due);
         self.list(who);
-        // A core that polls will see it; none does before this thread comes to it.
+        // A core that polls sees the connection; it does not poll before this thread returns to it.
         if !self.looking.replace(true)
             && let Some(wakeup) = self.wakeup()
         {
@@ -467,7 +477,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Wakes the connection after a pause, or earlier if that was asked for already.
+    /// Wakes the connection after a pause, or earlier if an earlier wake-up is already requested.
     pub(super) fn come_back(&self, who: &Rc<Watch>, pause: Duration) {
         if who.comes_back.replace(true) {
             return;
@@ -482,13 +492,13 @@ impl<L: Log> Core<L> {
         });
     }
 
-    /// Whether so many connections are here that large replies take turns.
+    /// Returns true if there are so many connections that large replies take turns.
     pub(super) fn is_crowded(&self) -> bool {
         self.numbered.borrow().len() > limits::CROWD
     }
 
-    /// Returns the bytes of replies that one connection, which has sent `sent` bytes, may have for its
-    /// socket, and send before the others are served.
+    /// Returns the bytes of replies that a connection may queue for its socket, and send before
+    /// others are served. It has sent `sent` bytes so far.
     pub(super) fn turn_bytes(&self, sent: u64) -> usize {
         if self.is_crowded() || sent < limits::PROVEN_READER {
             limits::CROWDED_TURN_BYTES
@@ -497,8 +507,9 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Whether a request with a large reply may be run now. If not, the connection is woken when it has its turn: one at
-    /// a time, so that small calls that arrive meanwhile wait for one of them and not for all.
+    /// Returns true if a request with a large reply may run now. If not, the connection is woken at
+    /// its turn. One connection has its turn at a time, so that a small call waits for one large
+    /// reply and not for all.
     pub(super) fn takes_turn(&self, who: &Rc<Watch>, bytes: usize, now: u64) -> bool {
         if who.has_turn.take() {
             return true;
@@ -520,12 +531,12 @@ impl<L: Log> Core<L> {
         false
     }
 
-    /// Deals turns for as long as the loop runs, to the address that holds least first.
+    /// Gives turns, to the address that holds least first, until the loop ends.
     async fn deal_turns(&self) {
         loop {
             self.turns_bell.notified().await;
             loop {
-                // Sockets and connections have their turn.
+                // Sockets and connections come first.
                 tokio::task::yield_now().await;
                 let mut turns = self.turns.borrow_mut();
                 let all = turns.iter().enumerate();
@@ -540,7 +551,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Wakes the connection when memory was freed. Read the ledger after this.
+    /// Wakes the connection when memory was freed. The caller reads the ledger after this call.
     pub(super) fn wait_for_memory(&self, who: &Rc<Watch>) {
         who.waiting_for_memory.set(true);
         self.list(who);
@@ -560,14 +571,14 @@ impl<L: Log> Core<L> {
         self.wakeups.wakeups.get(self.index)
     }
 
-    /// Wakes the connections for which what they waited for has come, and drops those that wait no more from the list.
-    /// Returns whether any was woken, and whether others still wait for the log.
+    /// Wakes the connections that may proceed, and removes them from the list. Returns whether any
+    /// was woken, and whether others still wait for the log.
     fn wake_due(&self, freed: bool) -> (bool, bool) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
             return (false, false);
         }
-        // In this order: what became durable before the failure is true.
+        // In this order: records that became durable before the failure are durable.
         let failed = self.log.log_failed();
         let durable = self.log.durable();
         let (mut woken, mut more) = (false, false);
@@ -588,7 +599,7 @@ impl<L: Log> Core<L> {
         (woken, more)
     }
 
-    /// A number that no other connection of this run has.
+    /// Returns a number that no other connection of this run has.
     pub fn connection_number(&self) -> u64 {
         let turn = self.connections.get() + 1;
         self.connections.set(turn);
@@ -603,12 +614,12 @@ impl<L: Log> Core<L> {
         watch
     }
 
-    /// The connection is over.
+    /// Removes a connection that is over.
     pub(super) fn forget(&self, number: u64) {
         self.numbered.borrow_mut().remove(&number);
     }
 
-    /// Hands the messages in the core's mailbox to its connections.
+    /// Passes the messages in the core's mailbox to its connections.
     fn deliver(&self) {
         let Some(wakeup) = self.wakeup() else {
             return;
@@ -622,7 +633,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Handles the core's wakeup for as long as the loop runs.
+    /// Handles the core's wakeup until the loop ends.
     pub async fn answer_bell(&self) {
         let Some(wakeup) = self.wakeup() else {
             return;
@@ -632,7 +643,7 @@ impl<L: Log> Core<L> {
         loop {
             wakeup.notify.notified().await;
             self.looking.set(true);
-            // No need to ring: progress is polled before the next sleep.
+            // Others need not ring: this core polls the progress before it sleeps next.
             wakeup.log.store(false, Ordering::SeqCst);
             let mut looks = 0;
             loop {
@@ -659,7 +670,7 @@ impl<L: Log> Core<L> {
                     break;
                 }
                 looks += 1;
-                // Sockets and connections have their turn, then other threads.
+                // Sockets and connections come first, then other threads.
                 tokio::task::yield_now().await;
                 if weir_base::yield_timed() {
                     under_pressure = SPIN_BACKOFF;
@@ -674,7 +685,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Searches for stalled peers for ever.
+    /// Checks for stalled peers until the loop ends.
     async fn sweep(&self, stall: Duration) {
         let mut tick = tokio::time::interval(limits::RELIEF);
         let each = (limits::SWEEP.as_millis() / limits::RELIEF.as_millis()) as u32;
@@ -689,8 +700,8 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Drops peers that take nothing while others wait for memory: those of the address that holds most first, and no
-    /// more than what is waited for.
+    /// Drops peers that take nothing while others wait for memory. Those of the address that holds
+    /// most come first, and no more are dropped than needed.
     pub fn relieve(&self) {
         let ledger = &*self.ledger;
         let short = ledger.is_short();
@@ -706,7 +717,7 @@ impl<L: Log> Core<L> {
         drop_first(stuck, ledger);
     }
 
-    /// Drops the peers that have fallen behind by `stall`, and those that are in the way of others.
+    /// Drops the peers that have fallen behind by `stall`, and those that block others.
     pub fn sweep_once(&self, stall: Duration) {
         let ledger = &*self.ledger;
         let short = ledger.is_short();
@@ -726,12 +737,12 @@ impl<L: Log> Core<L> {
                 }
                 None => false,
             });
-        // The oldest first, and no more than what others wait for.
+        // The oldest first, and no more than needed.
         in_the_way.sort_by_key(|watch| std::cmp::Reverse(watch.age.get()));
         drop_first(in_the_way, ledger);
     }
 
-    /// What the sweeper sees of the connections that are alive.
+    /// Returns the sweeper's state of the open connections.
     #[cfg(test)]
     pub(super) fn watched(&self) -> Vec<Rc<Watch>> {
         let watched = self.watched.borrow();
@@ -745,7 +756,7 @@ impl<L: Log> Core<L> {
     }
 }
 
-/// A place on an event loop for a connection that has just been accepted.
+/// Slot on an event loop for a connection that was just accepted.
 pub struct Seat<'c, L> {
     core: &'c Rc<Core<L>>,
     /// Dropped when the connection is over.
@@ -753,10 +764,10 @@ pub struct Seat<'c, L> {
 }
 
 impl<L: Log> Seat<'_, L> {
-    /// Has `backend` serve the connection.
+    /// Serves the connection with `backend`.
     ///
     /// # Errors
-    /// It is lost already, or there are too many.
+    /// The connection is lost already, or there are too many.
     pub fn serve<B: Backend<Log = L>>(
         self,
         backend: &Arc<B>,
@@ -771,7 +782,7 @@ impl<L: Log> Seat<'_, L> {
     }
 }
 
-/// A connection that was accepted, and what its listener's connections speak.
+/// An accepted connection, and the protocol of its listener.
 pub type Accepted<W> = (StdStream, W);
 
 /// The running event loops.
@@ -815,19 +826,19 @@ impl<W: Copy + Send + 'static> Cores<W> {
         Ok(cores)
     }
 
-    /// The queues by which connections are dealt to the cores.
+    /// Returns the queues by which connections are dealt to the cores.
     pub fn queues(&self) -> Vec<mpsc::UnboundedSender<Accepted<W>>> {
         self.queues.clone()
     }
 
-    /// Stops reading requests, lets answers under way leave (for a few seconds at most), closes
-    /// all connections and ends the threads.
+    /// Stops reading requests, lets replies in flight leave for a few seconds at most, closes all
+    /// connections and joins the threads.
     pub fn stop(self) {
         let _ = self.stop.send(true);
         drop(self.queues);
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a network thread ended in a panic");
+                tracing::error!("network thread panicked");
             }
         }
     }
@@ -849,7 +860,7 @@ async fn run<S: Services>(
     if let Some(background_task) = services.background_task(core.index) {
         tokio::task::spawn_local(background_task);
     }
-    // Counts the connections that are alive: each task holds a clone of the sender.
+    // Counts the open connections: each task holds a clone of the sender.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     loop {
         tokio::select! {
@@ -865,7 +876,7 @@ async fn run<S: Services>(
                 }
                 None => break,
             },
-            // An error means that the sender is gone, which is a stop as well.
+            // An error means that the sender is gone, which is a stop too.
             _ = stopped.wait_for(|stop| *stop) => break,
         }
     }

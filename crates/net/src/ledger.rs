@@ -1,15 +1,18 @@
-//! What connections hold, in all and by address, and which connections may hold more.
+//! Memory of connections, in all and by address, and limits on it.
 //!
-//! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests that wait, replies
-//! that the peer has not taken. *Promised* is the reservation of records under assembly: what they may still take up.
-//! Small calls are read as long as used memory leaves room, whatever is reserved; a large record is begun only if all
-//! that is used and reserved leaves room for all of it, so that what is begun can complete and free its memory.
+//! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests
+//! that wait, replies that the peer has not taken. *Promised* is the reservation of records under
+//! assembly: the bytes that they may still need. Small calls are read as long as used memory leaves
+//! room, regardless of reservations. A large record is begun only if used and reserved bytes leave
+//! room for all of it, so that it can complete and free its memory.
 //!
-//! Both are counted for the whole server and for each address, with relaxed atomics: a connection settles once a turn, so
-//! the sums lag behind by what each event loop's current connection took in one read.
+//! Both are counted for the whole server and for each address, with relaxed atomics. A connection
+//! settles once a turn, so the sums lag behind by as much as each event loop's current connection
+//! took in one read.
 //!
-//! The number of connections is bounded, too, in all and by address. Beyond it, the oldest connection that has not been
-//! admitted to an export is closed for a new one, so that strangers cannot keep clients out.
+//! The number of connections is bounded too, in all and by address. At the limit, the oldest
+//! connection that has not been admitted to an export is closed for a new one, so that strangers
+//! cannot keep clients out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -23,19 +26,19 @@ const RELAXED: Ordering = Ordering::Relaxed;
 
 use weir_base::network::{Address, address_of};
 
-/// What one address holds.
+/// Bytes of all connections of an address.
 #[derive(Default)]
 pub struct Account {
     used: AtomicUsize,
     announced: AtomicUsize,
-    /// Bytes that its connections wait for because of its part of the budget.
+    /// Bytes that its connections wait for because of the limit by address.
     waiting: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Entry {
     account: Arc<Account>,
-    /// Without those that are to be closed.
+    /// Number of connections without those being closed.
     connections: usize,
     /// Connections that have not been admitted to an export, by age.
     strangers: BTreeMap<u64, Arc<AtomicBool>>,
@@ -44,27 +47,27 @@ struct Entry {
 #[derive(Default)]
 struct Connections {
     by_address: HashMap<Address, Entry>,
-    /// Without those that are to be closed.
+    /// Number of connections without those being closed.
     count: usize,
     closing: usize,
-    /// The number of the next one.
+    /// Number of the next connection.
     next: u64,
 }
 
-/// How much a connection may read.
+/// Amount that a connection may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Without restriction: memory is not short.
+    /// No restriction: memory is not short.
     Ample,
-    /// A few small calls at a time, of peers that have taken their replies.
+    /// A few small calls at a time, from peers that have taken their replies.
     Short,
-    /// Such a call at a time: the budget is used up.
+    /// One such call at a time: the budget is used up.
     Scant,
     /// Nothing until memory is freed.
     None,
 }
 
-/// See the module's head.
+/// Counts of all connections, and their limits.
 pub struct Ledger {
     total: usize,
     most_connections: usize,
@@ -72,7 +75,7 @@ pub struct Ledger {
     announced: AtomicUsize,
     /// Bytes that connections wait for because of the whole budget.
     waiting: AtomicUsize,
-    /// Addresses that have connections.
+    /// Number of addresses that have connections.
     addresses: AtomicUsize,
     connections: Mutex<Connections>,
 }
@@ -82,7 +85,8 @@ fn parts(of: usize, count: usize) -> usize {
 }
 
 impl Ledger {
-    /// For connections that may hold `total` bytes, where `descriptors` files may be open.
+    /// Creates the ledger of connections that may hold `total` bytes, in a process that may open
+    /// `descriptors` files.
     pub fn new(total: usize, descriptors: usize) -> Arc<Ledger> {
         assert!(
             parts(total, limits::PER_ADDRESS) >= limits::MAX_RECORD,
@@ -90,7 +94,7 @@ impl Ledger {
         );
         let most_connections = descriptors
             .saturating_sub(limits::OWN_DESCRIPTORS)
-            // An eighth more may be on their way out.
+            // An eighth more may be about to close.
             .saturating_mul(8)
             .div_euclid(9)
             .min(total / limits::BUDGET_PER_CONNECTION)
@@ -106,7 +110,7 @@ impl Ledger {
         })
     }
 
-    /// Bytes of memory that connections hold.
+    /// Returns the bytes of memory that connections hold.
     pub fn used(&self) -> usize {
         self.used.load(RELAXED)
     }
@@ -119,7 +123,7 @@ impl Ledger {
         parts(self.total, limits::PER_ADDRESS)
     }
 
-    /// Counts a connection that has just begun; `None` if there are too many that may not be closed for it.
+    /// Counts a new connection. `None` if there are too many, and none that may be closed for it.
     pub fn connect(self: &Arc<Self>, peer: IpAddr) -> Option<Holding> {
         let address = address_of(peer);
         let mut connections = self.connections.lock();
@@ -128,7 +132,7 @@ impl Ledger {
             return None;
         }
         if connections.count >= most {
-            // From the address that has most of them.
+            // From the address that has the most strangers.
             let by_address = connections.by_address.iter();
             let (crowd, _) = by_address.max_by_key(|(_, entry)| entry.strangers.len())?;
             let crowd = *crowd;
@@ -166,24 +170,24 @@ impl Ledger {
         })
     }
 
-    /// True when connections wait for memory, or large requests would have to.
+    /// Returns true if connections wait for memory, or large requests would have to.
     pub fn is_short(&self) -> bool {
         self.waiting.load(RELAXED) > 0 || self.used() > self.total - self.reserve()
     }
 
-    /// Bytes that have to be freed for what waits.
+    /// Returns the bytes that have to be freed for waiting requests.
     pub fn wanted(&self) -> usize {
         let reserve = self.used().saturating_sub(self.total - self.reserve());
         self.waiting.load(RELAXED).max(reserve)
     }
 
-    /// What counts as little for an address to hold.
+    /// Returns the number of bytes up to which an address counts as holding little.
     fn little(&self) -> usize {
         parts(self.reserve(), limits::RESERVE_PER_ADDRESS).max(limits::MAX_RECORD)
     }
 
-    /// How much of the budget large requests and replies may take up for an address that would hold `own` then: half of
-    /// the reserve is for those that hold little.
+    /// Returns the bytes of the budget that large requests and replies may use for an address that
+    /// would then hold `own`. Half of the reserve is for addresses that hold little.
     fn open_to(&self, own: usize) -> usize {
         match own <= self.little() {
             true => self.total - self.reserve() / 2,
@@ -191,14 +195,15 @@ impl Ledger {
         }
     }
 
-    /// What each address could hold if all held the same.
+    /// Returns the bytes for each address if all held the same.
     fn equal_part(&self) -> usize {
         (self.total - self.reserve()) / self.addresses.load(RELAXED).max(1)
     }
 }
 
 impl Connections {
-    /// Has the oldest connection of an address closed that has not been admitted to an export.
+    /// Closes the oldest connection of an address that has not been admitted to an export. `None`
+    /// if there is none.
     fn close_oldest(&mut self, address: Address) -> Option<()> {
         let entry = self.by_address.get_mut(&address)?;
         let (_, closed) = entry.strangers.pop_first()?;
@@ -209,7 +214,7 @@ impl Connections {
         Some(())
     }
 
-    /// A connection has ended.
+    /// Counts the end of a connection.
     fn end(&mut self, address: Address, number: u64, closed: bool) {
         if closed {
             self.closing -= 1;
@@ -229,17 +234,17 @@ impl Connections {
 }
 
 impl Account {
-    /// Bytes that its connections wait for and that have to be freed by others of them.
+    /// Returns the bytes that its connections wait for and that others of them have to free.
     pub fn wanted(&self) -> usize {
         self.waiting.load(RELAXED)
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the bytes of memory that it holds.
     pub fn used(&self) -> usize {
         self.used.load(RELAXED)
     }
 
-    /// Whether it holds more than it could if all addresses held the same.
+    /// Returns true if it holds more than it could if all addresses held the same.
     pub fn is_greedy(&self, ledger: &Ledger) -> bool {
         self.used.load(RELAXED) + self.announced.load(RELAXED) > ledger.equal_part()
     }
@@ -250,11 +255,11 @@ impl Account {
 struct Waiting {
     /// Because of the whole budget.
     all: usize,
-    /// Because of its address's part.
+    /// Because of the limit by address.
     own: usize,
 }
 
-/// What one connection holds.
+/// Bytes of one connection.
 pub struct Holding {
     ledger: Arc<Ledger>,
     account: Arc<Account>,
@@ -267,7 +272,7 @@ pub struct Holding {
     waiting: Waiting,
 }
 
-/// Moves a count in `all` and `own` from `from` to `to`. Returns whether it fell.
+/// Adds the change from `from` to `to` to the counts `all` and `own`. Returns true if they fell.
 fn shift(all: &AtomicUsize, own: &AtomicUsize, from: &mut usize, to: usize) -> bool {
     let before = std::mem::replace(from, to);
     match to.checked_sub(before) {
@@ -286,22 +291,22 @@ fn shift(all: &AtomicUsize, own: &AtomicUsize, from: &mut usize, to: usize) -> b
 }
 
 impl Holding {
-    /// The account of the client's address, shared with its other connections.
+    /// Returns the account of the client's address, shared with its other connections.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Set when the connection is to be closed for another.
+    /// Returns the flag that is set when the connection has to close for another one.
     pub fn closed(&self) -> &Arc<AtomicBool> {
         &self.closed
     }
 
-    /// Bytes of memory used and reserved.
+    /// Returns the bytes of memory used and reserved.
     pub fn bytes(&self) -> usize {
         self.used + self.announced
     }
 
-    /// Sets what is held. Returns whether it became less.
+    /// Sets the bytes that are held. Returns true if either became less.
     pub fn set(&mut self, used: usize, announced: usize) -> bool {
         let Holding {
             ledger, account, ..
@@ -316,8 +321,8 @@ impl Holding {
         less | kept
     }
 
-    /// Adds `bytes` to the reservation if there is room for them. If not, the connection counts as waiting for them
-    /// until [`Holding::waits_no_more`].
+    /// Adds `bytes` to the reservation if there is room for them. If not, the connection counts as
+    /// waiting for them until [`Holding::waits_no_more`].
     pub fn promise(&mut self, bytes: usize) -> bool {
         let announced = self.announced;
         self.set(self.used, announced + bytes);
@@ -336,7 +341,7 @@ impl Holding {
         false
     }
 
-    /// How much may be read. The connection counts as waiting if nothing may.
+    /// Returns the amount that may be read. At [`Room::None`] the connection counts as waiting.
     pub fn room(&mut self) -> Room {
         let (ledger, account) = (&*self.ledger, &*self.account);
         let (all, own) = (ledger.used(), account.used.load(RELAXED));
@@ -348,7 +353,7 @@ impl Holding {
         if all + limits::MAX_RECORD.min(reserve / 2) <= ledger.total && few {
             return Room::Short;
         }
-        // Replies that peers do not take may come on top, a small one for each connection.
+        // A small reply for each connection may come on top if peers do not take theirs.
         if all < 2 * ledger.total && own < 2 * part {
             return Room::Scant;
         }
@@ -356,8 +361,9 @@ impl Holding {
         Room::None
     }
 
-    /// Whether a request may be run, while memory is short, whose reply has up to `bytes`, on top of `unsettled` that the
-    /// connection holds already. If not, it counts as waiting until [`Holding::waits_no_more`].
+    /// Returns true if a request may run, while memory is short, whose reply has up to `bytes`.
+    /// `unsettled` are bytes that the connection holds already. If false, it counts as waiting
+    /// until [`Holding::waits_no_more`].
     pub fn lends(&mut self, unsettled: usize, bytes: usize) -> bool {
         if bytes <= limits::SMALL_REPLY {
             return true;
@@ -383,12 +389,12 @@ impl Holding {
         self.account.waiting.fetch_add(self.waiting.own, RELAXED);
     }
 
-    /// Bytes that the connection waits for.
+    /// Returns the bytes that the connection waits for.
     pub fn waits_for(&self) -> usize {
         self.waiting.all + self.waiting.own
     }
 
-    /// The connection does not wait for memory.
+    /// Ends the connection's wait for memory.
     pub fn waits_no_more(&mut self) {
         let Waiting { all, own } = std::mem::take(&mut self.waiting);
         if all + own > 0 {
@@ -397,12 +403,12 @@ impl Holding {
         }
     }
 
-    /// True until the peer has been admitted to an export.
+    /// Returns true until the peer has been admitted to an export.
     pub fn is_stranger(&self) -> bool {
         self.stranger
     }
 
-    /// The peer has been admitted to an export.
+    /// Records that the peer has been admitted to an export.
     pub fn admitted(&mut self) {
         self.stranger = false;
         if let Some(entry) = self
@@ -451,7 +457,7 @@ mod tests {
         assert!(!b.promise(MIB), "a quarter is for small calls");
         assert_eq!((b.account().wanted(), ledger.wanted()), (0, MIB));
         assert!(ledger.is_short());
-        // Reservations take no memory, so that small calls are read as before.
+        // Reservations take no memory, so small calls are read as before.
         assert_eq!((again.room(), b.room()), (Room::Ample, Room::Ample));
         drop(a);
         assert!(b.promise(MIB));
@@ -529,7 +535,7 @@ mod tests {
         drop(strangers.remove(0));
         let others: Vec<_> = (0..4).map(|_| connect(2)).collect();
         assert!(!others.iter().any(closed) && !strangers.iter().any(closed));
-        // All are taken: the address with most strangers gives one up.
+        // All are taken: the address with the most strangers closes one.
         let mut last = connect(3);
         assert!(closed(&strangers[0]) && !closed(&client) && !closed(&last));
         let again = [connect(4), connect(5)];

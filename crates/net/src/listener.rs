@@ -1,8 +1,8 @@
-//! Accepting connections and dealing them to the cores.
+//! Accepts connections and deals them to the cores.
 //!
-//! Round robin, one listener: a client's `nconnect` connections arrive one after the other and
-//! so spread evenly, which a listener per core (SO_REUSEPORT, dealt by hash) does not give for
-//! a handful of connections.
+//! There is one listener, which deals round robin: a client's `nconnect` connections arrive one
+//! after the other and so spread evenly. A listener per core (SO_REUSEPORT, dealt by hash) would
+//! not spread a handful of connections evenly.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -14,45 +14,47 @@ use tokio::sync::mpsc;
 
 use super::event_loop::Accepted;
 
-/// Connections that may wait to be accepted (the kernel caps it at `net.core.somaxconn`).
+/// Maximum number of connections that wait to be accepted; the kernel limits it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Pause after an accept failed for want of file descriptors or memory.
+/// Pause after an accept failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accept failures are logged once per this many.
 const LOG_EVERY: u64 = 600;
 
-/// An address that is taken and refuses connections until [`Reserved::listen`].
+/// An address that is bound and refuses connections until [`Reserved::listen`].
 ///
-/// What clients send before a server serves must not be carried out once it does: they have given it up by then, and
-/// their later requests may have been served by another node. So nothing is taken from them, not even a connection.
+/// Requests that clients send before the server serves must not be executed later: clients have
+/// given them up by then, and another node may have served later ones. So not even a connection is
+/// accepted.
 pub struct Reserved {
     socket: Socket,
     address: SocketAddr,
 }
 
-/// Takes an address; `early`: one that this machine need not have yet.
+/// Binds an address. With `early`, this machine need not have it yet.
 ///
 /// # Errors
-/// The address is not to be had.
+/// The address cannot be bound.
 pub fn reserve(address: SocketAddr, early: bool) -> io::Result<Reserved> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // Connections of the process before may linger (TIME_WAIT).
+    // Connections of the previous process may linger (TIME_WAIT).
     socket.set_reuse_address(true)?;
     bind_early(&socket, address, early)?;
     socket.bind(&address.into())?;
     if address.port() != 0 {
-        // Only listening finds out that another socket is bound here that listens later. A port that the kernel has
-        // chosen is nobody else's, and would be lost.
+        // Only listening detects another socket that is bound here and listens later. A port that
+        // the kernel has chosen has no other user, and shutdown would lose it.
         socket.listen(1)?;
         socket.shutdown(Shutdown::Read)?;
     }
-    // From now on no other may bind here.
+    // From now on no other socket may bind here.
     socket.set_reuse_address(false)?;
     socket.set_nonblocking(true)?;
     let address = socket.local_addr()?.as_socket();
@@ -61,24 +63,24 @@ pub fn reserve(address: SocketAddr, early: bool) -> io::Result<Reserved> {
 }
 
 impl Reserved {
-    /// The address, with the port that was chosen.
+    /// Returns the address, with the port that was chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has clients connect from now on.
+    /// Accepts connections from now on.
     ///
     /// # Errors
     /// Another socket listens at the address.
     pub fn listen(self) -> io::Result<StdListener> {
-        // Connections inherit it, and must not keep the next process from the address.
+        // Connections inherit the option, and must not keep the next process from the address.
         self.socket.set_reuse_address(true)?;
         self.socket.listen(BACKLOG)?;
         Ok(self.socket.into())
     }
 }
 
-/// Lets a socket be bound to an address that this machine does not have yet.
+/// Allows a socket to be bound to an address that this machine does not have yet.
 pub(super) fn bind_early(socket: &Socket, address: SocketAddr, early: bool) -> io::Result<()> {
     match (early, address) {
         (false, _) => Ok(()),
@@ -87,7 +89,8 @@ pub(super) fn bind_early(socket: &Socket, address: SocketAddr, early: bool) -> i
     }
 }
 
-/// Accepts connections, which speak `wire`, for ever and deals them round robin to `queues`. Runs within a runtime.
+/// Accepts connections of protocol `wire` and deals them round robin to `queues`, until the queues
+/// close. Runs within a runtime.
 pub async fn accept<W: Copy>(
     listener: StdListener,
     queues: Vec<mpsc::UnboundedSender<Accepted<W>>>,
@@ -96,7 +99,7 @@ pub async fn accept<W: Copy>(
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "the listening socket cannot be watched");
+            tracing::error!(%error, "cannot watch the listening socket");
             return;
         }
     };
@@ -107,10 +110,10 @@ pub async fn accept<W: Copy>(
                 Ok((stream, _)) => break stream,
                 Err(error) => {
                     if failures % LOG_EVERY == 0 {
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        tracing::warn!(%error, "cannot accept a connection");
                     }
                     failures += 1;
-                    // Errors of the one connection (it is gone already) need no pause; lack of
+                    // An error of one connection, which is gone already, needs no pause. Lack of
                     // descriptors or memory does, or this loop would take a whole core.
                     if error.kind() != io::ErrorKind::ConnectionAborted {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -133,8 +136,8 @@ pub async fn accept<W: Copy>(
     }
 }
 
-/// Socket options of a client's connection: no delay for small answers, and keep-alive probes so
-/// that a client machine that vanished does not hold its connection for ever.
+/// Sets the socket options of a client's connection: no delay for small replies, and keep-alive
+/// probes that end the connections of vanished clients.
 fn prepare(stream: &StdStream) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_reserved_address_is_taken_and_refuses_connections_until_it_is_listened_at() {
-        // The second has a port that is not of the kernel's choice.
+        // The second has a port that the kernel did not choose.
         let chosen = reserve(([127, 0, 0, 1], 0).into(), false).unwrap();
         let free = chosen.address();
         drop(chosen);
@@ -169,7 +172,7 @@ mod tests {
             listener.set_nonblocking(false).unwrap();
             let (server, _) = listener.accept().unwrap();
             assert!(reserve(at, false).is_err());
-            // Its connections do not keep the next one from the address.
+            // Its connections do not keep the next socket from the address.
             drop(listener);
             let next = reserve(at, false).unwrap();
             drop((server, client));

@@ -1,13 +1,15 @@
-//! Messages that clients did not ask for, on their own connections: callbacks, breaks of what was granted, notices.
+//! Messages that clients did not ask for, sent on their own connections: callbacks, breaks of
+//! delegations and leases, notifications.
 //!
-//! Whatever runs anywhere may send one. A connection belongs to one core, and its number says which; so each core has a
-//! mailbox, into which any thread puts messages, and the core's wakeup is rung. The core hands them to its connections, which
-//! send them between replies: behind all that was ready before, and never within a reply.
+//! Any thread may send one. A connection belongs to one core, which follows from its number. Each
+//! core has a mailbox: the sender puts the message in and rings the core's wakeup. The core passes
+//! it to the connection, which sends it after the replies that were ready before, and never within
+//! a reply.
 //!
-//! **Bounds.** What a mailbox holds is bounded; a sender that finds it full gets an error at once. What has been handed
-//! to a connection counts with its replies; a peer that takes none of either is dropped when that is more than a
-//! connection may have under way. A message to a connection that is over is dropped: its protocol knows from the
-//! connection's end.
+//! **Bounds.** The size of a mailbox is bounded; a sender that finds it full gets an error at once.
+//! A message at its connection counts with the replies; a peer that takes neither is dropped when
+//! they exceed the connection's limit in flight. A message for a closed connection is dropped: its
+//! protocol learns from the connection's end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +20,11 @@ use weir_base::limits::net as limits;
 /// A message without its framing.
 pub type Message = Box<[u8]>;
 
-/// The mailbox of the connection's core has no room: nothing was sent.
+/// The mailbox of the connection's core has no room; the message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What a message takes up besides its bytes.
+/// Bytes charged for a message besides its content.
 const OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -39,7 +41,7 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Puts in a message to a connection of the core. The core is to be woken after that.
+    /// Adds a message for a connection of the core. The caller has to wake the core after it.
     pub(super) fn put(&self, connection: u64, message: Message) -> Result<(), Full> {
         let mut letters = self.letters.lock();
         let bytes = letters.bytes + message.len() + OVERHEAD;
@@ -48,12 +50,12 @@ impl Mailbox {
         }
         letters.bytes = bytes;
         letters.queue.push_back((connection, message));
-        // Under the lock: a thread that takes the message has seen the mark.
+        // Set under the lock, so that a thread that takes the message has seen it.
         self.any.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Takes all messages out, in order. Costs one load if there are none.
+    /// Removes and returns all messages, in order. Costs one load if there are none.
     pub(super) fn take(&self) -> VecDeque<(u64, Message)> {
         if !self.any.load(Ordering::Acquire) {
             return VecDeque::new();

@@ -1,8 +1,9 @@
-//! An event loop's part in limits on throughput: it wakes when something is to be released.
+//! Wakes an event loop when a limit on throughput releases operations.
 //!
-//! The event loop's own timers count in milliseconds, in which twenty operations of a limit of 20,000 a second would come
-//! at once; a timer descriptor (timerfd_create(2)) is good to some 50 µs. Setting it needs no wake-up: it is the
-//! kernel's, so any thread that finds something earlier to release on this loop shard sets it.
+//! The event loop's own timers have a resolution of a millisecond, so that twenty operations of a
+//! limit of 20,000 a second would be released at once. A timer descriptor (timerfd_create(2)) has
+//! one of about 50 µs. Setting it needs no wake-up because the kernel holds it: any thread that
+//! finds an earlier release on this loop shard sets it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -29,7 +30,7 @@ impl Timer {
         Ok(Timer { fd, clock })
     }
 
-    /// Takes note that it has gone off. `WouldBlock` if it has not.
+    /// Clears the expiration. `WouldBlock` if the timer has not expired.
     fn take(&self) -> io::Result<()> {
         rustix::io::read(&self.fd, &mut [0u8; 8])?;
         Ok(())
@@ -45,7 +46,7 @@ impl AsRawFd for Timer {
 impl Alarm for Timer {
     fn set(&self, at: u64) {
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
-        // Nothing would disarm it.
+        // A time of zero would disarm the timer.
         let wait = at.saturating_sub(now).max(1);
         let when = Itimerspec {
             it_interval: Timespec::default(),
@@ -54,23 +55,24 @@ impl Alarm for Timer {
                 tv_nsec: (wait % 1_000_000_000) as _,
             },
         };
-        // An open timer and a valid time: it cannot fail.
+        // Cannot fail: the timer is open and the time is valid.
         let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &when);
     }
 }
 
-/// Releases what waits on a loop shard at its time, for ever. Runs on the shard's event loop.
+/// Releases waiting operations of a loop shard at their time, until the server stops. Runs on the
+/// shard's event loop.
 pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
     let timer = match Timer::new(clock).and_then(|timer| {
-        // SAFETY: the descriptor is open as long as the timer, which is registered by value (through an `Arc` of it),
-        // and the timer always returns the same one.
+        // SAFETY: the descriptor is open as long as the timer, which is registered by value
+        // (through an `Arc` of it), and the timer always returns the same one.
         let registered =
             unsafe { AsyncFd::register_with_interest(Arc::new(timer), Interest::READABLE) };
         registered.map_err(io::Error::from)
     }) {
         Ok(timer) => timer,
         Err(error) => {
-            // Without it, what waits would wait for the next request.
+            // Without the timer, operations are released only when the next request arrives.
             tracing::error!(%error, "no timer for limits on throughput");
             return;
         }
@@ -80,10 +82,10 @@ pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
         let Ok(mut ready) = timer.readable().await else {
             return;
         };
-        // Before it is read, not after: the next alarm may be set within `expire`.
+        // The timer is read before `expire`, which may set the next alarm.
         let taken = ready.try_io(|timer| timer.get_ref().take());
-        // It is read empty at once; going off again makes it ready again. Left marked as ready, it would be read and
-        // all be checked a second time for nothing.
+        // One read empties it, and the next expiration marks it ready again. If it stayed marked as
+        // ready, it would be read and all limits checked a second time.
         ready.clear_ready();
         if matches!(taken, Ok(Ok(()))) {
             throttle.expire(lane);

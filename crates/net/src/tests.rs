@@ -37,11 +37,11 @@ fn marked(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for [`Stub::release`], `l<u64>` for
-/// that and then for the log number; `c<u64>` waits likewise, charged as if it had come to
-/// [`limits::CONNECTION_IN_FLIGHT`] bytes more; `b<u64>` returns that many bytes; `d` drops; `x` closes. `p<u64>` waits on
-/// purpose, for `r<u64>` from anywhere; `i` returns the connection's number. A large request that begins with `?` is
-/// refused.
+/// Protocol of the tests: `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>`
+/// waits for [`Stub::release`], `l<u64>` for that and then for the log number; `c<u64>` waits
+/// likewise, charged as if it had come to [`limits::CONNECTION_IN_FLIGHT`] bytes more; `b<u64>`
+/// returns that many bytes; `d` drops; `x` closes. `p<u64>` waits on purpose, for `r<u64>` from
+/// anywhere; `i` returns the connection's number. A large request that begins with `?` is refused.
 #[derive(Default)]
 struct Stub {
     durable: AtomicU64,
@@ -219,7 +219,7 @@ struct Server {
     wakeups: Wakeups,
     ledger: Arc<Ledger>,
     address: SocketAddr,
-    /// Where SMB is spoken.
+    /// Address of the SMB listener.
     smb: SocketAddr,
     cores: Option<Cores<Wire>>,
 }
@@ -352,7 +352,7 @@ fn answers_wait_for_the_log_and_only_those() {
     assert_eq!(reply(&mut c), b"estill");
     server.durable(9);
     assert_eq!(reply(&mut c), &command(b's', 7)[4..]);
-    // Those alone are counted as having waited, once each.
+    // Only those are counted as having waited, once each.
     let logged = server.stub.logged.lock().unwrap();
     assert_eq!(*logged, [command(b's', 5), command(b's', 7)]);
 }
@@ -390,7 +390,8 @@ fn a_waiting_request_holds_up_nobody() {
     assert_eq!(reply(&mut c), &command(b'w', 1)[4..]);
 }
 
-/// A request that was compressed counts as what it came to: nothing more is taken of its connection while it waits.
+/// A compressed request counts with its uncompressed size: nothing more is read from its connection
+/// while it waits.
 #[test]
 fn a_request_that_came_to_more_is_charged_for_it_until_its_answer() {
     let server = Server::usual();
@@ -479,7 +480,7 @@ fn a_peer_that_reads_nothing_is_bounded_and_dropped() {
         match c.write(&ask[at..]) {
             Ok(n) => at = (at + n) % ask.len(),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                // The server neither reads nor was able to send: it must end this by itself.
+                // The server neither reads nor could send: it must end this itself.
                 assert!(server.ledger.used() <= limits::CONNECTION_IN_FLIGHT + (2 << 20));
                 std::thread::yield_now();
             }
@@ -501,7 +502,7 @@ fn a_request_left_unfinished_is_dropped() {
     let mut c = server.connect();
     c.write_all(&[0x80, 0, 0, 100, b'e']).unwrap();
     assert!(ended(&mut c));
-    // At rest is not unfinished.
+    // A connection at rest is not unfinished.
     let mut idle = server.connect();
     idle.write_all(&marked(b"e1")).unwrap();
     assert_eq!(reply(&mut idle), b"e1");
@@ -556,7 +557,7 @@ fn stopping_lets_answers_under_way_leave() {
     });
 }
 
-/// One event loop that only runs when a test has it run, and sweeps when a test says so.
+/// An event loop that runs, and sweeps, only when a test says so.
 struct ByHand {
     runtime: tokio::runtime::Runtime,
     tasks: tokio::task::LocalSet,
@@ -628,7 +629,7 @@ impl ByHand {
         })
     }
 
-    /// Sends `bytes`, however the loop has to run for it.
+    /// Sends `bytes`, running the loop as needed.
     fn send(&self, stream: &mut TcpStream, bytes: &[u8]) {
         let mut at = 0;
         self.until(|| {
@@ -640,7 +641,7 @@ impl ByHand {
         });
     }
 
-    /// The next reply, or `None` if the server has closed the connection.
+    /// Returns the next reply, or `None` if the server has closed the connection.
     fn reply(&self, stream: &mut TcpStream) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         self.until(|| {
@@ -664,7 +665,7 @@ impl ByHand {
         })
     }
 
-    /// Waits until the server has read all that was sent to it, and waits for more.
+    /// Waits until the server has read everything that was sent to it, and waits for more.
     fn quiet(&self, received: u64) {
         let sum = || {
             self.core
@@ -676,7 +677,7 @@ impl ByHand {
         self.until(|| (sum() == received).then_some(()));
     }
 
-    /// Sweeps, and has what follows from it happen.
+    /// Sweeps, and runs the consequences.
     fn sweep(&self) {
         self.core.sweep_once(limits::STALL);
         self.tasks.block_on(&self.runtime, async {
@@ -710,15 +711,15 @@ fn what_strangers_announce_costs_next_to_nothing() {
     by_hand.send(&mut client, &[marked(b"esmall"), marked(&large)].concat());
     assert_eq!(by_hand.reply(&mut client).unwrap(), b"esmall");
     assert!(by_hand.reply(&mut client).unwrap() == large);
-    // A client that goes on gets a reply, and is understood on.
+    // A client that continues gets a reply, and its next requests are understood.
     by_hand.send(&mut many[7], &vec![b'?'; 1_000_000 - BEGUN]);
     by_hand.send(&mut many[7], &marked(b"enext"));
     assert_eq!(by_hand.reply(&mut many[7]).unwrap(), b"refused");
     assert_eq!(by_hand.reply(&mut many[7]).unwrap(), b"enext");
 }
 
-/// A client's large requests, begun and left, those that wait for memory included: they go as soon as one that is
-/// really sent, from the same address, needs the memory.
+/// A client's large requests that it began and left, including those that wait for memory, are
+/// dropped as soon as a complete one from the same address needs the memory.
 #[test]
 fn what_is_begun_and_left_goes_when_others_need_its_memory() {
     let by_hand = ByHand::new(8 << 20, 1 << 20);
@@ -728,7 +729,8 @@ fn what_is_begun_and_left_goes_when_others_need_its_memory() {
     }
     let used = by_hand.core.ledger.used();
     assert!(used < 40 * 4 * BEGUN, "{used}");
-    // Its part of 4 MiB is reserved. Another address does not notice; the same waits until the sweeper has been by.
+    // Its part of 4 MiB is reserved. Another address does not notice; the same one waits until the
+    // sweeper has run.
     let large = vec![b'e'; 1 << 20];
     for (from, sweeps) in [(2, 0), (1, 4)] {
         let mut client = by_hand.connect(from).unwrap();
@@ -804,7 +806,7 @@ fn replies_that_nobody_takes_go_when_others_need_their_memory() {
     assert_eq!(by_hand.reply(&mut same).unwrap(), b"esmall");
 }
 
-/// While memory is short, a peer that stops taking replies has the longer, the more it has taken.
+/// While memory is short, a peer that stops taking replies is kept longer the more it has taken.
 #[test]
 fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
     let by_hand = ByHand::new(16 << 20, 1 << 20);
@@ -824,7 +826,7 @@ fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
         (watched.iter().filter(|w| waits(w)).count() == 2).then_some(())
     };
     by_hand.until(writing);
-    // So many that each has an equal part below one reply.
+    // So many that each one's equal part is below one reply.
     let other = |n| by_hand.core.ledger.connect([10, 0, 1, n].into()).unwrap();
     let mut crowd: Vec<_> = (0..100).map(other).collect();
     crowd[0].set(13 << 20, 0);
@@ -835,7 +837,7 @@ fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
         let watched = by_hand.core.watched();
         watched.iter().filter(|w| w.dropped.get().is_some()).count()
     };
-    // The first look only sees what was taken until then.
+    // The first check only sees the bytes that were taken until then.
     assert_eq!(dropped(limits::RELIEF_LOOKS), 0);
     assert_eq!(dropped(1), 1, "one that has taken nothing");
     assert_eq!(dropped(taken - 2), 1);
@@ -843,7 +845,7 @@ fn a_peer_that_took_its_replies_is_given_time_to_go_on() {
     assert_eq!(looks_for(u64::MAX), limits::MOST_RELIEF_LOOKS);
 }
 
-/// Sweeps may find a peer taking replies each time, though each time another one.
+/// Sweeps may find a peer taking replies each time, but a different one each time.
 #[test]
 fn a_peer_that_takes_one_reply_after_the_other_is_not_in_the_way() {
     let by_hand = ByHand::new(16 << 20, 1 << 20);

@@ -1,10 +1,11 @@
-//! Admission of connections from other nodes: at a witness, at a pair's node, at the replication
+//! Admission of connections from other nodes: at a witness, at a node of a pair, at the replication
 //! port.
 //!
-//! Any client can connect and say nothing. So connections that have not shown a known certificate are few and have one
-//! second for it, and the oldest of the address that has most of them gives way to a new one: an address that holds
-//! many keeps out only itself. Addresses from which a node has shown its certificate have places of their own, so that
-//! clients of many addresses do not keep out the nodes.
+//! Any client can connect and send nothing. Connections that have not shown a known certificate are
+//! therefore few, and have one second to show one. A new one replaces the oldest of the address
+//! that has most of them, so an address that has many keeps out only itself. Addresses from which a
+//! node has shown its certificate have their own slots, so that clients of many addresses do not
+//! keep out the nodes.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -16,27 +17,27 @@ use tokio::sync::Notify;
 use weir_base::limits::replica::{KNOWN_ADDRESSES, NODE_HANDSHAKE, NODE_STRANGERS};
 use weir_base::network::{Address, address_of};
 
-/// The connections of one port that have not shown a known certificate so far.
+/// Connections of one port that have not shown a known certificate so far.
 #[derive(Default)]
 pub struct Door(Mutex<Inside>);
 
 #[derive(Default)]
 struct Inside {
-    /// From addresses where no node has been, the oldest first.
+    /// From addresses without a known node, the oldest first.
     strangers: VecDeque<Waiting>,
-    /// From those where one has been.
+    /// From addresses in `known`, the oldest first.
     expected: VecDeque<Waiting>,
-    /// The latter, the latest last.
+    /// Addresses from which a node has shown its certificate, the latest last.
     known: VecDeque<Address>,
 }
 
 struct Waiting {
     from: Address,
-    /// Notified when it is to give way.
+    /// Notified when the connection has to close for another one.
     leave: Arc<Notify>,
 }
 
-/// One of these connections, for as long as this exists.
+/// Registration of one of these connections; dropping it ends the registration.
 pub struct Guest {
     door: Arc<Door>,
     from: Address,
@@ -44,7 +45,7 @@ pub struct Guest {
 }
 
 impl Door {
-    /// One more, for which another gives way if there are too many.
+    /// Registers a connection. Another one has to close if there are too many.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Guest {
         let (from, leave) = (address_of(from), Arc::new(Notify::new()));
         let mut inside = self.0.lock();
@@ -65,7 +66,7 @@ impl Door {
     }
 }
 
-/// Has the oldest leave of the address that has most.
+/// Closes the oldest connection of the address that has most.
 fn give_way(list: &mut VecDeque<Waiting>) {
     let mut counts: HashMap<Address, usize> = HashMap::new();
     for waiting in &*list {
@@ -81,12 +82,13 @@ fn give_way(list: &mut VecDeque<Waiting>) {
 }
 
 impl Guest {
-    /// Goes through a handshake; `None` if it has to give way or takes too long.
+    /// Runs a handshake; `None` if the connection has to close for another one, or the handshake
+    /// takes too long.
     pub async fn greet<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
         self.within(NODE_HANDSHAKE, handshake).await
     }
 
-    /// As [`Guest::greet`], for a conversation that may take longer.
+    /// As [`Guest::greet`], for an exchange that may take longer.
     pub async fn within<T>(&self, limit: Duration, talk: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -95,7 +97,8 @@ impl Guest {
         }
     }
 
-    /// It has shown a known certificate: its address has places of its own from now on.
+    /// Ends the registration of a connection that has shown a known certificate. Its address has
+    /// its own slots from now on.
     pub fn admitted(self) {
         let known = &mut self.door.0.lock().known;
         known.retain(|address| *address != self.from);
@@ -132,7 +135,8 @@ mod tests {
         let peer = enter(1);
         let many: Vec<_> = (0..NODE_STRANGERS * 3).map(|_| enter(2)).collect();
         assert!(!left(&peer), "its address has only this one");
-        // An IPv6 network counts as one address, and an IPv4 address as itself however it is written.
+        // An IPv6 network counts as one address, and an IPv4 address is the same in either
+        // notation.
         let mapped = door.enter("::ffff:10.0.0.1".parse().unwrap());
         assert_eq!(mapped.from, peer.from);
         drop(mapped);

@@ -1,11 +1,11 @@
-//! Certificate of this node, by which other nodes know it, and TLS between nodes that know each
-//! other's certificates.
+//! Certificate that identifies this node, and TLS between nodes that know each other's
+//! certificates.
 //!
-//! There is no authority that would vouch for a node: each node has a certificate of its own, made at its first start
-//! and kept in the data folder, and pairing is giving each node the SHA-256 of the other's, by hand or by a passphrase
-//! ([`crate::pairing`]). TLS 1.3 in both directions;
-//! a client that shows a certificate whose sum is not among the peers', or does not have its key, does not get past the
-//! handshake. Names, validity and issuers in certificates mean nothing here, so none of them is checked.
+//! No authority vouches for a node. Each node has its own certificate, created at its first start
+//! and kept in the data folder. Pairing gives each node the SHA-256 of the other's, by hand or by a
+//! passphrase ([`crate::pairing`]). Connections use TLS 1.3 with certificates on both sides. A
+//! client whose certificate is not a peer's, or that lacks its key, fails the handshake. Names,
+//! validity and issuers in certificates have no meaning here, so none of them is checked.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ use tokio_rustls::rustls::{
 };
 use weir_base::{hex, small_file};
 
-/// This node's certificate and key.
+/// Files of this node's certificate and key.
 const CERTIFICATE: &str = "replication-cert.pem";
 const KEY: &str = "replication-key.pem";
 
@@ -36,12 +36,12 @@ pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: Arc<CryptoProvider>,
-    /// Of the certificate.
+    /// Fingerprint of the certificate.
     pub fingerprint: String,
 }
 
-/// Describes an error of a connection between nodes. That the other end is gone is no matter of
-/// TLS.
+/// Describes an error of a connection between nodes. A lost connection is described without TLS's
+/// words.
 pub fn in_words(error: &anyhow::Error) -> String {
     let lost = error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
@@ -69,13 +69,13 @@ pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
 }
 
 impl Identity {
-    /// Of a data folder. The certificate is made at the first start.
+    /// Opens the identity of a data folder. Creates the certificate at the first start.
     ///
     /// # Errors
-    /// Files that cannot be read, written or understood.
+    /// The files cannot be read, written or parsed.
     pub fn open(folder: &Path) -> Result<Identity> {
         let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
-        // The key is written first: where the certificate is, both are whole.
+        // The key is written first: if the certificate exists, both are complete.
         if !certificate.exists() {
             let pair = KeyPair::generate()?;
             let params = CertificateParams::new(vec!["weir".to_owned()])?;
@@ -99,7 +99,7 @@ impl Identity {
         })
     }
 
-    /// TLS settings for connections that nodes of these certificates open to this one.
+    /// Returns TLS settings for connections to this node from nodes in `known`.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -107,7 +107,8 @@ impl Identity {
         self.serves(known).map(Arc::new)
     }
 
-    /// The same for nodes whose certificates are learned by a protocol (ALPN) that finds out by itself who they are.
+    /// Returns TLS settings for connections to this node with any certificate. `protocol` (ALPN) is
+    /// the protocol that then identifies the other node.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -117,7 +118,7 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// For connecting to the node whose certificate has this sum.
+    /// Returns TLS settings for connections to the node with this fingerprint.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -126,7 +127,7 @@ impl Identity {
         self.connects(known).map(Arc::new)
     }
 
-    /// For connecting to a node that is [offering](Identity::offering).
+    /// Returns TLS settings for connections to a node that is [offering](Identity::offering).
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -171,13 +172,13 @@ pub trait Fingerprints: Send + Sync {
     fn contain(&self, fingerprint: &str) -> bool;
 }
 
-/// Certificates that are admitted, by their fingerprints.
+/// Certificates that are admitted.
 pub enum Known {
     /// A fixed list.
     These(Vec<String>),
     /// A list that changes while connections are accepted.
     Any(Arc<dyn Fingerprints>),
-    /// All: the protocol that follows finds out who it is.
+    /// All. The protocol that follows identifies the node.
     Anyone,
 }
 
@@ -222,7 +223,7 @@ impl Pinned {
     }
 }
 
-/// Only TLS 1.3 is spoken, so this is never asked.
+/// Never called, because only TLS 1.3 is enabled.
 fn no_tls12<T>() -> Result<T, rustls::Error> {
     Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
 }

@@ -1,17 +1,20 @@
-//! Pairing by a passphrase: how two nodes learn each other's certificates without anybody comparing fingerprints.
+//! Pairing by a passphrase: two nodes learn each other's certificates, and nobody has to compare
+//! fingerprints.
 //!
-//! One node **offers**: it makes a passphrase of 140 random bits, which its administrator carries to the other node. That
-//! one **joins**: it connects, both show their certificates (TLS 1.3 proves that each has the key), and each then proves
-//! that it knows the passphrase by
+//! One node **offers**: it makes a passphrase of 140 random bits, which its administrator carries
+//! to the other node. That one **joins**: it connects, and both show their certificates (TLS 1.3
+//! proves that each has the key). Each then proves that it knows the passphrase by
 //!
-//! HMAC-SHA256(passphrase, protocol · side · exporter · certificate of the joining node · certificate of the offering one)
+//! HMAC-SHA256(passphrase, protocol · side · exporter · certificate of the joining node ·
+//! certificate of the offering one)
 //!
-//! where certificates are given by their SHA-256 and the exporter is the secret that only the two ends of this very connection
-//! have (RFC 8446 §7.5, as RFC 9266 binds to channels). So the passphrase is never sent; a proof that is recorded is worth
-//! nothing on another connection; a man in the middle has two connections with two exporters and two certificates, and can
-//! pass neither proof on; and one side's proof is not the other's, so it cannot be sent back. A PAKE would add that a
-//! passphrase that can be guessed survives a listener who tries all of them. One of 140 random bits cannot be guessed, so
-//! a MAC is enough, and there is nothing to implement besides it.
+//! Certificates are given by their SHA-256. The exporter is the secret that only the two ends of
+//! this connection have (RFC 8446 §7.5; RFC 9266 uses it for channel binding). So the passphrase is
+//! never sent, and a recorded proof is worth nothing on another connection. A man in the middle has
+//! two connections with two exporters and two certificates, and cannot pass on either proof. One
+//! side's proof differs from the other's, so it cannot be sent back. A PAKE would protect a
+//! passphrase that can be guessed from a listener who tries all of them. One of 140 random bits
+//! cannot be guessed, so a MAC suffices, and nothing else has to be implemented.
 
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
@@ -21,15 +24,15 @@ use weir_base::Rng;
 
 use crate::identity::fingerprint;
 
-/// Protocol name (ALPN) by which a joining node says what it wants, before it shows a certificate
-/// that nobody knows.
+/// Protocol name (ALPN) by which a joining node announces its request, before it shows a
+/// certificate that is not known yet.
 pub const PROTOCOL: &[u8] = b"weir-pair/1";
 /// Label of the secret that is exported from the connection.
 const LABEL: &[u8] = b"EXPORTER-weir-pair";
 /// Maximum number of bytes of a message.
 const MAX_MESSAGE: usize = 4096;
-/// Characters of passphrases (RFC 4648 §6, in lower case): without 0, 1, 8 and 9, which are
-/// mistaken for letters.
+/// Characters of passphrases (RFC 4648 §6, in lower case), without 0, 1, 8 and 9, which look like
+/// letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Number of groups of four characters, of five bits each.
 const GROUPS: usize = 7;
@@ -53,7 +56,8 @@ pub enum Side {
     Offers,
 }
 
-/// Facts that both ends of a connection know of it, and no other connection has.
+/// Secrets and certificates of one connection, which both its ends know and no other connection
+/// has.
 pub struct Channel {
     exporter: [u8; 32],
     joins: String,
@@ -93,20 +97,21 @@ impl Channel {
         tag.as_ref().to_vec()
     }
 
-    /// Checks a proof, in constant time.
+    /// Returns true if a proof is valid; takes constant time.
     pub fn proves(&self, passphrase: &str, side: Side, proof: &[u8]) -> bool {
         hmac::verify(&key(passphrase), &self.message(side), proof).is_ok()
     }
 }
 
-/// Returns the key of a passphrase as people write it: in capitals, with blanks, without dashes.
+/// Returns the key of a passphrase. Accepts capitals and blanks, and needs no dashes.
 fn key(passphrase: &str) -> hmac::Key {
     let written = passphrase.chars().filter(char::is_ascii_alphanumeric);
     let written: String = written.map(|c| c.to_ascii_lowercase()).collect();
     hmac::Key::new(hmac::HMAC_SHA256, written.as_bytes())
 }
 
-/// Message of the exchange: its length, then JSON, since it is sent once in a node's life.
+/// Message of the exchange: its length, then JSON. Its size does not matter, because it is sent
+/// once in a node's life.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
     /// Request of the joining node.

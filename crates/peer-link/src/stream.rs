@@ -12,11 +12,10 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 
-/// Time after which a peer that is gone is noticed.
+/// Time after which a dead peer is detected.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Name that clients ask for in TLS. Certificates are known by their fingerprints, so it has no
-/// meaning.
+/// Name that clients send in TLS. Certificates are identified by fingerprint, so it has no meaning.
 const NAME: &str = "weir";
 
 /// Connects to `address` and prepares the socket for a transfer. Blocks.

@@ -1,8 +1,9 @@
 //! Relationships between volumes and their copies, as rules without threads, sockets or an engine.
 //!
 //! - [`model`]: relationships, policies and transfers, in ONTAP's terms;
-//! - [`schedule`]: when a transfer is due; [`retention`]: which snapshots it copies and which copies are kept;
-//! - [`throttle`]: how fast transfers may go, each and together;
+//! - [`schedule`]: times at which transfers are due; [`retention`]: the snapshots that they copy,
+//!   and the copies that are kept;
+//! - [`throttle`]: rate limits of transfers, each and together;
 //! - [`manager`]: relationships, the users' commands on them, and their results;
 //! - [`policy`]: export, QoS and snapshot policies, in the form shared by the catalog and ONTAP's
 //!   interfaces;

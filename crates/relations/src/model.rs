@@ -1,7 +1,8 @@
 //! The model of replication: relationships, policies, schedules, transfers; in ONTAP's terms.
 //!
-//! A relationship is known by its destination: a destination has one source, a source any number of destinations.
-//! Times are seconds since 1970, UTC; sizes bytes; throttles KB/s with 1 KB = 1,024 bytes, as ONTAP counts.
+//! A relationship is known by its destination: a destination has one source, a source any number of
+//! destinations. Times are seconds since 1970, UTC; sizes bytes; throttles KB/s with 1 KB = 1,024
+//! bytes, as ONTAP counts.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ pub use weir_base::limits::replica::{THROTTLE_LEAST, THROTTLE_MOST};
 
 pub use weir_base::SnapshotIdentity;
 
-/// A volume of a storage virtual machine: `SVM:volume`, on a named peer or, with an empty cluster, on this node.
+/// A volume of a storage virtual machine: `SVM:volume`, on a named peer or, with an empty cluster,
+/// on this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Path {
     /// The peer's name; empty is this node.
@@ -32,7 +34,8 @@ impl Path {
         }
     }
 
-    /// Reads `SVM:volume`, `cluster://SVM/volume`, or `SVM:` for a whole machine, which is refused as no volume.
+    /// Reads `SVM:volume`, `cluster://SVM/volume`, or `SVM:` for a whole machine, which is refused
+    /// as no volume.
     pub fn parse(text: &str) -> Option<Path> {
         let (cluster, vserver, volume) = match text.split_once("://") {
             Some((cluster, rest)) => {
@@ -79,7 +82,7 @@ pub struct FileRestore {
     pub destination: String,
 }
 
-/// What the destination is, as against its source.
+/// State of the destination with regard to its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MirrorState {
     /// Nothing was transferred yet.
@@ -87,12 +90,12 @@ pub enum MirrorState {
     Uninitialized,
     /// A read-only copy of a snapshot.
     Snapmirrored,
-    /// Writable, on its own.
+    /// A writable volume of its own.
     BrokenOff,
 }
 
 impl MirrorState {
-    /// ONTAP's word for it, as its API and CLI show it.
+    /// Returns the state's name in ONTAP's API and CLI.
     pub fn word(self) -> &'static str {
         match self {
             MirrorState::Uninitialized => "Uninitialized",
@@ -102,36 +105,36 @@ impl MirrorState {
     }
 }
 
-/// What the relationship is doing.
+/// Activity of a relationship.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     /// No transfer runs or waits.
     #[default]
     Idle,
-    /// Waiting for its turn.
+    /// Waiting for a slot.
     Queued,
     /// Comparing the snapshots of both sides.
     Preparing,
     /// Moving data to the destination.
     Transferring,
-    /// Making what came the destination's content.
+    /// Making the received data the destination's content.
     Finalizing,
-    /// Ending a transfer on request.
+    /// Ending the transfer on request.
     Aborting,
-    /// Letting a running transfer finish, then resting.
+    /// Letting the running transfer finish; no other starts after it.
     Quiescing,
-    /// At rest until resumed.
+    /// No transfer starts until the relationship is resumed.
     Quiesced,
     /// Making the destination writable.
     Breaking,
-    /// Of a synchronous mirror: replies wait for both sides.
+    /// Synchronous only: replies to clients wait for both sides.
     InSync,
-    /// Of a synchronous mirror: the partner lacks something.
+    /// Synchronous only: the partner lacks changes.
     OutOfSync,
 }
 
 impl Status {
-    /// ONTAP's word for it, as its API and CLI show it.
+    /// Returns the status's name in ONTAP's API and CLI.
     pub fn word(self) -> &'static str {
         match self {
             Status::Idle => "Idle",
@@ -149,21 +152,21 @@ impl Status {
     }
 }
 
-/// What a transfer is for.
+/// Purpose of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TransferKind {
-    /// The first one: everything.
+    /// The first transfer: everything.
     Initialize,
-    /// The difference since the last.
+    /// The difference since the last transfer.
     Update,
-    /// After a break: back to being a copy.
+    /// Makes the destination a copy again after a break.
     Resync,
-    /// Into a volume, from its copy.
+    /// From the copy back into a volume.
     Restore,
 }
 
 impl TransferKind {
-    /// ONTAP's word for it, as its API and CLI show it.
+    /// Returns the kind's name in ONTAP's API and CLI.
     pub fn word(self) -> &'static str {
         match self {
             TransferKind::Initialize => "initialize",
@@ -174,34 +177,34 @@ impl TransferKind {
     }
 }
 
-/// How the last transfer ended.
+/// Result and figures of the last transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastTransfer {
-    /// Its identity, a UUID.
+    /// UUID of the transfer.
     pub uuid: String,
-    /// The newest snapshot that it brought, or was to bring.
+    /// The newest snapshot that it copied, or was to copy.
     pub snapshot: Option<String>,
-    /// What the transfer is for.
+    /// Purpose.
     pub kind: TransferKind,
     /// Logical bytes moved, before compression.
     pub bytes: u64,
     /// Bytes on the wire, after compression.
     pub wire_bytes: u64,
-    /// How long it took in all, in milliseconds.
+    /// Duration in milliseconds, from start to end.
     pub duration_ms: u64,
-    /// Of these, until the first byte of data.
+    /// The part of `duration_ms` before the first byte of data.
     pub setup_ms: u64,
-    /// Of these, while data moved: what a throttle holds for.
+    /// The part of `duration_ms` while data moved. A throttle limits only this part.
     pub data_ms: u64,
-    /// Of these, after the last byte of data.
+    /// The part of `duration_ms` after the last byte of data.
     pub finalize_ms: u64,
-    /// Bytes a second on the wire while data moved, without what had come before a restart from a checkpoint; 0 if none
-    /// moved.
+    /// Bytes a second on the wire while data moved; 0 if none moved. Bytes from before a restart
+    /// from a checkpoint do not count.
     #[serde(default)]
     pub rate: u64,
-    /// When it ended, seconds since 1970.
+    /// Time of the end, seconds since 1970.
     pub end: i64,
-    /// Why it failed, if it did; [`ABORTED`] where it was ended on request.
+    /// Cause of the failure; `None` is success. [`ABORTED`] if the transfer was ended on request.
     pub error: Option<String>,
 }
 
@@ -211,45 +214,46 @@ pub const ABORTED: &str = "Transfer aborted.";
 /// A snapshot that a destination has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Its name at the destination.
+    /// Name at the destination.
     pub name: String,
-    /// When it was taken at the source, seconds since 1970.
+    /// Time at which it was taken at the source, seconds since 1970.
     pub taken: i64,
-    /// Which it is, whatever it is called.
+    /// Identity, which does not depend on the name.
     pub id: SnapshotIdentity,
 }
 
-/// A running transfer, as it is shown.
+/// A running transfer, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// Its identity, a UUID; a restart from a checkpoint keeps it.
+    /// UUID; a restart from a checkpoint keeps it.
     pub uuid: String,
-    /// What the transfer is for.
+    /// Purpose.
     pub kind: TransferKind,
-    /// The newest snapshot that it brings, once chosen.
+    /// The newest snapshot that it copies; `None` until it is chosen.
     pub snapshot: Option<String>,
-    /// When it began, seconds since 1970.
+    /// Time of the start, seconds since 1970.
     pub started: i64,
-    /// Logical bytes so far, with those before a restart from a checkpoint.
+    /// Logical bytes so far, including those before a restart from a checkpoint.
     pub bytes: u64,
     /// Bytes on the wire so far, after compression.
     pub wire_bytes: u64,
-    /// Logical bytes behind which a restart would begin.
+    /// Logical bytes that a restart would not transfer again.
     pub checkpoint: u64,
-    /// When this figure was taken.
+    /// Time of these figures, seconds since 1970.
     pub updated: i64,
-    /// The rate over the last seconds, bytes a second.
+    /// Rate over the last seconds, bytes a second.
     pub rate: u64,
-    /// Which limit binds: `relationship`, `incoming`, `outgoing`, or nothing.
+    /// The limit that binds: `relationship`, `incoming`, `outgoing`; `None` if none does.
     pub bound_by: Option<String>,
-    /// Logical bytes in all, once known.
+    /// Logical bytes in all; `None` until they are known.
     pub total: Option<u64>,
-    /// The throttle that this transfer runs under, KB/s; it was fixed when the transfer began.
+    /// Throttle of this transfer in KB/s, fixed when it began.
     pub throttle: Option<u64>,
 }
 
 impl Transfer {
-    /// Seconds until all data has moved, at the rate of now. What is left compresses as what has come did.
+    /// Returns the seconds until all data has moved at the current rate. Assumes that the rest
+    /// compresses like the data so far. `None` if the total or the rate is not known.
     pub fn time_left(&self) -> Option<u64> {
         let left = u128::from(self.total?.checked_sub(self.bytes)?);
         let wire = (left * u128::from(self.wire_bytes)).checked_div(u128::from(self.bytes))?;
@@ -258,68 +262,69 @@ impl Transfer {
     }
 }
 
-/// What the API of NetApp Volumes has of a relationship, and ONTAP's words do not.
+/// Attributes of a relationship that only the API of NetApp Volumes has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The bare id of the replication.
     pub id: String,
     /// Free text.
     pub description: Option<String>,
-    /// By key.
+    /// Labels by key.
     pub labels: BTreeMap<String, String>,
-    /// When the replication was made, seconds since 1970.
+    /// Time of creation of the replication, seconds since 1970.
     pub created: i64,
 }
 
-/// A relationship, as it is shown.
+/// A relationship, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relationship {
-    /// Given at creation; never changes.
+    /// UUID, chosen at creation; never changes.
     pub uuid: String,
-    /// Where data comes from.
+    /// The volume that data comes from.
     pub source: Path,
     /// The volume that is the copy.
     pub destination: Path,
-    /// Name of the policy that chooses snapshots.
+    /// Name of the policy that selects snapshots.
     pub policy: String,
-    /// Name of the schedule; `None`: transfers on request only.
+    /// Name of the schedule; `None` if transfers run on request only.
     pub schedule: Option<String>,
     /// KB/s for the next transfers; `None` is unlimited.
     pub throttle: Option<u64>,
-    /// How often a failed transfer is tried.
+    /// Number of attempts for a transfer that fails.
     pub tries: u32,
-    /// What the destination is.
+    /// State of the destination.
     pub state: MirrorState,
-    /// What is going on.
+    /// Current activity.
     pub status: Status,
     /// The running transfer, if one runs.
     pub transfer: Option<Transfer>,
-    /// How the last one ended.
+    /// The last transfer; `None` before the first ended.
     pub last: Option<LastTransfer>,
-    /// Whether all is well.
+    /// False if something requires attention; see `unhealthy_reason`.
     pub healthy: bool,
-    /// Why it is not healthy; `None` if it is.
+    /// Cause; `None` if healthy.
     pub unhealthy_reason: Option<String>,
     /// The newest snapshot that the destination holds.
     pub newest: Option<Copied>,
     /// The snapshot that readers of the destination see.
     pub exported: Option<Copied>,
-    /// What the API of NetApp Volumes has of it besides; `None`: it was made in ONTAP's words.
+    /// Attributes for the API of NetApp Volumes; `None` if the relationship was created through
+    /// ONTAP's interfaces.
     pub note: Option<Note>,
-    /// It is of a volume that two nodes keep, and copied with each change, not by transfers; `None`: by transfers.
+    /// Set if a pair replicates the volume with each change; `None` if transfers copy it.
     #[serde(default)]
     pub synchronous: Option<Synchronous>,
 }
 
-/// Of a relationship by which a volume is the same on two nodes.
+/// Additional state of a relationship between the two nodes of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Synchronous {
-    /// Since when the partner lacks something, seconds since 1970; `None`: it has everything.
+    /// Time since which the partner lacks changes, seconds since 1970; `None` if it is in sync.
     pub behind_since: Option<i64>,
 }
 
 impl Relationship {
-    /// One of which nothing is known but this: it has copied nothing, and nothing is going on.
+    /// Creates an idle relationship that has transferred nothing.
     pub fn new(uuid: String, source: Path, destination: Path, policy: &str) -> Relationship {
         Relationship {
             uuid,
@@ -342,8 +347,9 @@ impl Relationship {
         }
     }
 
-    /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken. `None` for what is no
-    /// copy: not yet, or not any more. Of a synchronous one: since it was in sync.
+    /// Returns the seconds by which the destination is behind: the age of its newest snapshot, or,
+    /// if synchronous, the time since it was last in sync. `None` if the destination is not a copy,
+    /// not yet or no longer.
     pub fn lag(&self, now: i64) -> Option<u64> {
         if let Some(Synchronous { behind_since }) = self.synchronous {
             let behind = behind_since.map_or(0, |since| now - since);
@@ -358,23 +364,23 @@ pub(crate) fn lag(state: MirrorState, newest: Option<&Copied>, now: i64) -> Opti
     Some(u64::try_from(now - newest.taken).unwrap_or(0))
 }
 
-/// What kind of copy a policy makes.
+/// Kind of copy that a policy makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyKind {
-    /// The newest state, for taking over.
+    /// The newest state, for a failover.
     AsyncMirror,
-    /// Chosen snapshots, kept longer than at the source.
+    /// Selected snapshots, kept longer than at the source.
     Vault,
-    /// The newest state, and chosen snapshots.
+    /// The newest state, and selected snapshots.
     MirrorVault,
-    /// Each change, on two nodes that keep one aggregate; one of them alone goes on.
+    /// Each change, on both nodes of a pair. A node that is left alone serves writes.
     SyncMirror,
-    /// The same; one of them alone changes nothing.
+    /// As `SyncMirror`, but a node that is left alone refuses writes.
     StrictSyncMirror,
 }
 
 impl PolicyKind {
-    /// ONTAP's word for it, as its API and CLI show it.
+    /// Returns the kind's name in ONTAP's API and CLI.
     pub fn word(self) -> &'static str {
         match self {
             PolicyKind::AsyncMirror => "async-mirror",
@@ -385,12 +391,13 @@ impl PolicyKind {
         }
     }
 
-    /// Whether the copy has each change before it is reported to a client.
+    /// Returns true if the copy has each change before a client gets the reply.
     pub fn is_synchronous(self) -> bool {
         matches!(self, PolicyKind::SyncMirror | PolicyKind::StrictSyncMirror)
     }
 
-    /// The kind of a user's policy with this word of ONTAP's ([`PolicyKind::word`]).
+    /// Parses a name of [`PolicyKind::word`]. `None` for the synchronous kinds, which users cannot
+    /// create.
     pub fn from_word(word: &str) -> Option<PolicyKind> {
         [
             PolicyKind::AsyncMirror,
@@ -402,32 +409,33 @@ impl PolicyKind {
     }
 }
 
-/// Which snapshots a policy copies, and how many of them it keeps.
+/// Snapshots that a policy copies, and the number of them that it keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// A snapshot's label, or `sm_created` (the transfer's own), or `all_source_snapshots`.
+    /// Label of the snapshots, [`SM_CREATED`] (the transfer's own) or [`ALL`].
     pub label: String,
-    /// How many to keep at the destination.
+    /// Number of copies to keep at the destination.
     pub keep: u32,
-    /// With so many there, transfers that would bring another are refused, and none is deleted to make room.
+    /// True if `keep` is a limit: a transfer that would exceed it is refused, and no copy is
+    /// deleted to make room.
     #[serde(default)]
     pub preserve: bool,
-    /// Name of the schedule by which the destination makes the snapshots itself, of what it holds then; those of the
-    /// source with the label are not copied.
+    /// Name of the schedule by which the destination takes these snapshots of its own content.
+    /// Snapshots of the source with the label are then not copied.
     #[serde(default)]
     pub schedule: Option<String>,
-    /// What the names of these begin with; `None`: the label.
+    /// Prefix of the names of these scheduled snapshots; `None` is the label.
     #[serde(default)]
     pub prefix: Option<String>,
 }
 
-/// The label of snapshots that transfers take for themselves.
+/// Label of the snapshots that transfers take themselves.
 pub const SM_CREATED: &str = "sm_created";
-/// The label by which a rule names all snapshots of the source.
+/// Label of a rule for all snapshots of the source.
 pub const ALL: &str = "all_source_snapshots";
 
 impl Rule {
-    /// A rule by which so many are kept, and nothing besides.
+    /// Creates a rule that keeps `keep` copies and has no other option set.
     pub fn new(label: &str, keep: u32) -> Rule {
         Rule {
             label: label.to_owned(),
@@ -438,41 +446,41 @@ impl Rule {
         }
     }
 
-    /// Whether snapshots of the source with its label are copied.
+    /// Returns true if the rule copies snapshots of the source with this label.
     pub fn copies(&self, label: Option<&str>) -> bool {
         self.schedule.is_none() && label == Some(&*self.label)
     }
 
-    /// Whether it names snapshots of the source by the label that users gave them.
+    /// Returns true if the rule is for a label that users give to snapshots.
     pub fn is_by_label(&self) -> bool {
         self.label != SM_CREATED && self.label != ALL
     }
 }
 
-/// Which snapshots a relationship copies, by rules, and how.
+/// Rules by which a relationship copies snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// Name, unique among policies.
     pub name: String,
-    /// What kind of copy it makes.
+    /// Kind of copy.
     pub kind: PolicyKind,
-    /// The rules, in the order in which they are listed.
+    /// Rules, in the order in which they are listed.
     pub rules: Vec<Rule>,
-    /// Free text, only shown.
+    /// Free text; has no effect.
     pub comment: String,
-    /// Compress on the wire.
+    /// True to compress data on the wire.
     #[serde(default)]
     pub compression: bool,
-    /// Ours, as against the user's: cannot be changed or deleted.
+    /// True for a built-in policy, which cannot be changed or deleted.
     pub system: bool,
 }
 
-/// The policy of volumes that one of two nodes changes alone when its partner is lost.
+/// Name of the policy of pairs in which a node that is left alone serves writes.
 pub const SYNC: &str = "Sync";
-/// The policy of volumes that it does not.
+/// Name of the policy of pairs in which a node that is left alone refuses writes.
 pub const STRICT_SYNC: &str = "StrictSync";
 
-/// The policies that are there from the start (ONTAP's own of the same names).
+/// Returns the built-in policies, with the names and rules of ONTAP's own.
 pub fn system_policies() -> Vec<Policy> {
     let policy = |name: &str, kind, rules: &[(&str, u32)], comment: &str| Policy {
         name: name.to_owned(),

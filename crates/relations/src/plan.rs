@@ -1,17 +1,21 @@
-//! What a transfer does: which snapshots it copies, in which order and from what, and which it deletes afterwards.
+//! Plan of a transfer: the snapshots that it copies, their order and base, and those that it
+//! deletes afterwards.
 //!
-//! A transfer is a chain of differences, each from the snapshot that was copied before. The chain begins with the newest
-//! snapshot that both sides have, which has to be what the destination's readers see: a difference applies to nothing
-//! else. Where the destination has newer snapshots of its own, going on would lose them, so that is refused and left to
-//! `resync`, whose purpose it is.
+//! A transfer is a chain of differences, each relative to the snapshot that was copied before. The
+//! chain begins with the newest common snapshot. That has to be the one that the destination's
+//! readers see, because a difference applies to no other state. If the destination has newer
+//! snapshots of its own, a transfer would lose them, so it is refused; `resync` is the command that
+//! discards them.
 //!
-//! **The transfer's own snapshot.** The newest state of the source has no name until a transfer gives it one. It is
-//! taken once for each request, not for each try: its name has the request's number, so an earlier try's is found and used
-//! again, and with it the checkpoint that the try has left. A source that is itself a copy cannot be given a
-//! snapshot; there the one that its readers see takes that place, and so a cascade follows its head.
+//! **The transfer's own snapshot.** The newest state of the source has no name until a transfer
+//! takes a snapshot. It is taken once for each request, not for each attempt: its name has the
+//! request's number, so a retry finds it and uses it again, along with the checkpoint of the
+//! earlier attempt. A source that is itself a copy cannot take a snapshot. There the snapshot that
+//! its readers see is used instead, and so a cascade follows its head.
 //!
-//! **Retention.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
-//! Of snapshots of their own, relationships keep the newest that both sides have, and no other, on either side.
+//! **Retention.** The destination keeps what the policy says ([`crate::retention`]), and the
+//! snapshots that further copies of it need. Of its own snapshots a relationship keeps only the
+//! newest common one, on either side.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,9 +31,9 @@ pub struct Snapshot {
     pub name: String,
     /// `snapmirror-label`; empty is none.
     pub label: String,
-    /// The same wherever it was copied to.
+    /// Identity, the same at the source and at all copies.
     pub id: SnapshotIdentity,
-    /// When it was taken, seconds since 1970.
+    /// Time at which it was taken, seconds since 1970.
     pub created: i64,
 }
 
@@ -42,44 +46,45 @@ impl Snapshot {
 /// A volume, as its node describes it to the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Bytes that it may hold; `None` is all there is.
+    /// Maximum size in bytes; `None` is no limit.
     pub size: Option<u64>,
-    /// It is a copy itself.
+    /// True if the volume is itself a copy.
     pub data_protection: bool,
     /// Its snapshots, oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// Of a copy: the snapshot that its readers see.
+    /// The snapshot that readers of a copy see; `None` if the volume is not a copy.
     pub exported: Option<SnapshotIdentity>,
     /// Snapshots that copies of this volume need for their next transfers.
     pub needed: Vec<SnapshotIdentity>,
-    /// Which volume it is.
+    /// Identity of the volume.
     #[serde(default)]
     pub uuid: VolumeUuid,
-    /// The volumes that it is a copy of: its source, that one's source, and so on.
+    /// The volumes that it is a copy of: its source, the source of that one, and so on.
     #[serde(default)]
     pub above: Vec<VolumeUuid>,
 }
 
-/// What the names of own snapshots begin with, whosesoever.
+/// Prefix of the names of all relationships' own snapshots.
 pub const OWN: &str = "snapmirror.";
 
-/// What the names of a relationship's own snapshots begin with.
+/// Returns the prefix of the names of a relationship's own snapshots.
 pub fn prefix(relationship: &str) -> String {
     format!("{OWN}{relationship}_")
 }
 
-/// Of those, what the name of a request's begins with.
+/// Returns the prefix of the name of the snapshot that belongs to the job's request.
 fn prefix_of(job: &Job) -> String {
     format!("{}{}.", prefix(&job.relationship), job.serial)
 }
 
-/// The name of a request's own snapshot, as ONTAP forms it: with the UTC date and time.
+/// Returns the name of a request's own snapshot in ONTAP's form, with the UTC date and time of
+/// `at`.
 pub fn own_name(job: &Job, at: i64) -> String {
     let at = Timestamp::from_second(at).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{}{}", prefix_of(job), at.strftime("%Y-%m-%d_%H%M%S"))
 }
 
-/// Whether the transfer needs a snapshot that is to be taken first.
+/// Returns true if a snapshot has to be taken before the transfer.
 pub fn must_take(job: &Job, source: &Volume) -> bool {
     let Task::Transfer(kind) = job.task else {
         return false;
@@ -92,7 +97,7 @@ pub fn must_take(job: &Job, source: &Volume) -> bool {
     wanted && job.source_snapshot.is_none() && !source.data_protection && own(job, source).is_none()
 }
 
-/// The snapshot that has the source's newest state.
+/// Returns the snapshot that has the source's newest state.
 fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
     let mut newest = source.snapshots.iter().rev();
     match (source.data_protection, &source.exported) {
@@ -105,7 +110,8 @@ fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
     }
 }
 
-/// As the rules see them: of own snapshots, only this relationship's are.
+/// Returns the snapshots as the rules see them: only this relationship's own snapshots count as
+/// own.
 fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
     let cascade = source.data_protection;
     snapshots
@@ -123,21 +129,22 @@ fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
         .collect()
 }
 
-/// What is to be copied.
+/// Snapshots to copy, and the state to begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What both sides have: the first difference is to it. `None`: there is nothing at the destination.
+    /// The newest common snapshot, to which the first difference applies; `None` if the destination
+    /// is empty.
     pub base: Option<Held>,
-    /// The destination has to be reverted to `base` first.
+    /// True if the destination has to be reverted to `base` first.
     pub back: bool,
     /// The snapshots to copy, oldest first.
     pub copies: Vec<Held>,
 }
 
-/// Plans a transfer. `partial` is the snapshot that an earlier try has begun to copy.
+/// Plans a transfer. `partial` is the snapshot that an earlier attempt has begun to copy.
 ///
 /// # Errors
-/// Why there is nothing that could be done, in ONTAP's words where it has some.
+/// Cause for which nothing can be transferred, in ONTAP's words where it has some.
 pub fn plan(
     job: &Job,
     source: &Volume,
@@ -195,7 +202,7 @@ pub fn plan(
             named.map(|h| h.id).chain(own.filter(|_| mirrors)).collect()
         }
     };
-    // What an earlier try has begun would come in place of a snapshot that is asked for by its name, or behind it.
+    // A partial copy would replace a snapshot that was requested by name, or come after it.
     let begun = partial.filter(|_| job.source_snapshot.is_none());
     let copies: Vec<Held> = newer
         .iter()
@@ -211,7 +218,7 @@ pub fn plan(
         ));
     }
     if base.is_none() && copies.is_empty() {
-        // A copy that has nothing yet, say: a success would be one over nothing.
+        // An example is a source that is a copy without any snapshot yet. Success would hide this.
         let source = &job.source;
         return Err(format!(
             "Source volume \"{source}\" has no Snapshot copy that could be transferred."
@@ -228,7 +235,8 @@ pub fn plan(
     Ok(Plan { base, back, copies })
 }
 
-/// Names of snapshots to delete after a transfer: at the destination, and at the source.
+/// Returns the names of the snapshots to delete after a transfer: at the destination, and at the
+/// source.
 pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>, Vec<String>) {
     let from = held(job, source, &source.snapshots);
     let to = held(job, source, &destination.snapshots);
@@ -245,7 +253,8 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
             dropped.into_iter().chain(surplus).collect()
         }
     };
-    // What was asked for by its name is there when the transfer has ended well, whatever the rules keep.
+    // A snapshot that was requested by name remains after a successful transfer, whatever the rules
+    // keep.
     let named = |held: &&Held| job.source_snapshot.as_ref() == Some(&held.name);
     at_destination.retain(|held| !destination.needed.contains(&held.id) && !named(held));
     let mut at_destination: Vec<String> = at_destination.iter().map(|h| h.name.clone()).collect();
@@ -289,7 +298,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// `daily3` is labelled daily, `sm5` is this relationship's own, `other7` another one's; the number is id and time.
+    /// Builds a volume from names: `daily3` has the label `daily`, `sm5` is this relationship's
+    /// own, and `other7` is another one's. The number gives identity and time.
     fn volume(names: &[&str], exported: Option<&str>) -> Volume {
         fn id(name: &str) -> &str {
             name.trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -476,7 +486,7 @@ mod tests {
             names(&plan(&job, &source, &copy, None).unwrap()),
             ["other60"]
         );
-        // And what it has, the copy above may not delete.
+        // The copy above may not delete the snapshots that it needs.
         let mut middle = volume(&["other50", "other60"], Some("other60"));
         middle.needed = vec![numbered("50")];
         let head = volume(&["other50", "other60"], None);

@@ -1,10 +1,15 @@
-//! Which snapshots a policy copies, and which of the copies it deletes.
+//! Selection of the snapshots that a policy copies, and of the copies that it deletes.
 //!
-//! A rule names snapshots by their label. `sm_created` means the one that a transfer takes for itself, and
-//! `all_source_snapshots` all that the source has. What is to be copied are, from the newest that both sides have on, the
-//! source's snapshots that a rule names, oldest first, so that the destination's history is in order whenever a transfer
-//! is cut short. Of the copies, each rule keeps its newest; nothing that no rule names is ever deleted (a user put it
-//! there), and never the newest that both sides have, without which the next transfer would have to begin anew.
+//! A rule names snapshots by their label. `sm_created` means the one that a transfer takes itself,
+//! and `all_source_snapshots` means all that the source has.
+//!
+//! A transfer copies the snapshots that a rule names and that are newer than the newest common one.
+//! It copies the oldest first, so that the destination's history is in order even if a transfer is
+//! cut short.
+//!
+//! Each rule keeps its newest copies. A snapshot that no rule names is never deleted, because a
+//! user created it. Neither is the newest common snapshot, without which the next transfer would
+//! have to start with a new baseline.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +19,11 @@ use crate::model::{Policy, Rule, SnapshotIdentity};
 /// A snapshot on either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its name: the same on both sides.
+    /// Name, the same on both sides.
     pub name: String,
-    /// What distinguishes it from another of the same name: the same on both sides.
+    /// Identity, the same on both sides; distinguishes snapshots of the same name.
     pub id: SnapshotIdentity,
-    /// Its `snapmirror-label`, or [`SM_CREATED`]; `None`: it has none.
+    /// The `snapmirror-label`, or [`SM_CREATED`]; `None` if it has none.
     pub label: Option<String>,
 }
 
@@ -29,13 +34,14 @@ fn named_by(policy: &Policy, snapshot: &Held) -> bool {
         .any(|rule| rule.label == ALL || rule.copies(snapshot.label.as_deref()))
 }
 
-/// The newest snapshot that both sides have. Both lists are oldest first.
+/// Returns the newest snapshot that both sides have. Both lists are oldest first.
 pub fn common<'h>(source: &'h [Held], destination: &[Held]) -> Option<&'h Held> {
     let there: BTreeSet<SnapshotIdentity> = destination.iter().map(|held| held.id).collect();
     source.iter().rev().find(|held| there.contains(&held.id))
 }
 
-/// What to copy, oldest first. `source` ends with the transfer's own snapshot where the policy requires one.
+/// Returns the snapshots to copy, oldest first. `source` ends with the transfer's own snapshot if
+/// the policy requires one.
 pub fn to_copy<'h>(policy: &Policy, source: &'h [Held], destination: &[Held]) -> Vec<&'h Held> {
     let after = common(source, destination).map(|common| common.id);
     let from = source
@@ -46,12 +52,12 @@ pub fn to_copy<'h>(policy: &Policy, source: &'h [Held], destination: &[Held]) ->
     newer.iter().filter(|held| named_by(policy, held)).collect()
 }
 
-/// Whether a transfer takes a snapshot of its own.
+/// Returns true if a transfer takes a snapshot of its own.
 pub fn takes_own(policy: &Policy) -> bool {
     policy.rules.iter().any(|rule| rule.label == SM_CREATED)
 }
 
-/// The rule that preserves its copies and for which there would be more than it keeps.
+/// Returns a rule with `preserve` whose limit would be exceeded by `copies`.
 pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -> Option<&'p Rule> {
     let of = |held: &[Held], rule: &Rule| {
         let named = |h: &&Held| rule.copies(h.label.as_deref());
@@ -67,7 +73,7 @@ pub fn overfull<'p>(policy: &'p Policy, destination: &[Held], copies: &[Held]) -
         })
 }
 
-/// The copies to delete, oldest first.
+/// Returns the copies to delete, oldest first.
 pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) -> Vec<&'h Held> {
     let needed = common(source, destination).map(|held| held.id);
     let at_source: BTreeSet<SnapshotIdentity> = source.iter().map(|held| held.id).collect();
@@ -79,14 +85,15 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
             .iter()
             .filter(|held| held.label.as_deref() == Some(rule.label.as_str()))
             .collect();
-        // Saturates: there may be fewer than are to be kept.
+        // Saturates: the rule may keep more than there are.
         let surplus = of_rule.len().saturating_sub(rule.keep as usize);
         drop.extend(of_rule.into_iter().take(surplus).map(|held| held.id));
     }
     if mirrors_all {
-        // A copy of all is a copy of what is there now, no archive. Snapshots of other transfers are theirs to delete.
+        // A mirror of all snapshots has only those that the source has now. Own snapshots of
+        // transfers are deleted by their transfers.
         let theirs = |held: &Held| held.label.as_deref() == Some(SM_CREATED);
-        // And what was made here is no copy.
+        // Snapshots that the destination took itself are not copies.
         let own = |held: &Held| {
             let label = held.label.as_deref();
             let scheduled = |rule: &Rule| rule.schedule.is_some() && label == Some(&*rule.label);
@@ -134,7 +141,8 @@ mod tests {
         }
     }
 
-    /// `daily3` has the label `daily`; a bare number none; `sm4` is a transfer's own.
+    /// Builds snapshots from names: `daily3` has the label `daily`, `2` has none, and `sm4` is a
+    /// transfer's own.
     fn held(names: &[&str]) -> Vec<Held> {
         let one = |name: &&str| {
             let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -231,7 +239,8 @@ mod tests {
         assert_eq!(label(&there[..1], &more), None);
     }
 
-    /// What the destination makes itself is neither copied nor taken for what its source has forgotten, and rotates.
+    /// Snapshots that the destination takes itself are not copied and not deleted as missing at the
+    /// source; they rotate.
     #[test]
     fn a_rule_with_a_schedule_copies_nothing() {
         let mut vault = policy("XDPDefault");
@@ -258,8 +267,9 @@ mod tests {
         assert_eq!(common(&held(&["daily1"]), &destination), None);
     }
 
-    /// Volumes of one aggregate differ in a few low bits, and so do a volume's snapshots: whatever is added up, one of
-    /// another volume's is met. Each field alone makes another snapshot.
+    /// Volumes of an aggregate differ in a few low bits only, and so do the snapshots of a volume.
+    /// A sum of the fields would therefore collide with a snapshot of another volume. A difference
+    /// in any one field makes another snapshot.
     #[test]
     fn a_snapshot_of_the_copys_own_is_no_common_one() {
         let of = |volume, snapshot, birth| SnapshotIdentity {
@@ -283,7 +293,7 @@ mod tests {
                 assert_eq!(common(&source, &own), None);
             }
         }
-        // An aggregate that was restored from an older image gives out the number again.
+        // An aggregate that was restored from an older image assigns the number again.
         assert_eq!(common(&[one(of(1, 3, 5))], &[one(of(1, 3, 6))]), None);
     }
 }

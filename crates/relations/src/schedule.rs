@@ -1,9 +1,10 @@
-//! When something is due: every so many minutes, or at minutes of hours of days, as cron has it. UTC.
+//! Schedules: every so many seconds, or at minutes of hours of days like cron. All times are UTC.
 //!
-//! What keeps a schedule honest over restarts and changes of the clock is that nothing is counted down: the last run's
-//! time is kept, and [`due`] compares the slot after it with the time now. Runs that were missed while nothing ran
-//! collapse into one. A clock that was set back does not make anything run twice within a slot, and one that was set
-//! back far does not silence a schedule: a last run in the future counts as now.
+//! A schedule survives restarts and changes of the clock because it counts nothing down: only the
+//! time of the last run is kept, and [`due`] compares the slot after it with the current time. Runs
+//! that were missed while the server was down collapse into one. A clock that is set back causes no
+//! second run in a slot. It does not silence a schedule either: a last run in the future counts as
+//! now.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -38,12 +39,12 @@ pub const WEEKDAYS: [&str; 7] = [
     "saturday",
 ];
 
-/// A set of small numbers, 0 ..= 63.
+/// A set of numbers in 0 ..= 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// Every number of the range.
+    /// Returns the set of all numbers in `from ..= to`.
     pub const fn all(from: u32, to: u32) -> Numbers {
         let mut bits = 0;
         let mut at = from;
@@ -54,12 +55,13 @@ impl Numbers {
         Numbers(bits)
     }
 
-    /// The set of this one number.
+    /// Returns the set of one number.
     pub const fn one(number: u32) -> Numbers {
         Numbers(1 << number)
     }
 
-    /// Those of a list; `None` if one is outside `from ..= to`, or there is none.
+    /// Returns the set of a list's numbers; `None` if one is outside `from ..= to`, or the list is
+    /// empty.
     pub fn of(numbers: impl IntoIterator<Item = u32>, from: u32, to: u32) -> Option<Numbers> {
         let mut bits = 0;
         for number in numbers {
@@ -71,7 +73,7 @@ impl Numbers {
         (bits != 0).then_some(Numbers(bits))
     }
 
-    /// Reads `*`, `*/5`, `1,15`, `1-5` and lists of these.
+    /// Parses `*`, `*/5`, `1,15`, `1-5` and lists of these.
     pub fn parse(text: &str, from: u32, to: u32) -> Option<Numbers> {
         let mut bits = 0;
         for part in text.split(',') {
@@ -97,7 +99,7 @@ impl Numbers {
         Some(Numbers(bits))
     }
 
-    /// The numbers, in order.
+    /// Returns the numbers in ascending order.
     pub fn list(self) -> Vec<u32> {
         (0..64).filter(|number| self.has(*number)).collect()
     }
@@ -107,13 +109,13 @@ impl Numbers {
     }
 }
 
-/// When something is to run.
+/// The times at which something runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Schedule {
-    /// Every so many seconds, at multiples of them since 1970.
+    /// At multiples of so many seconds since 1970.
     Every(u32),
-    /// At each minute that all sets hold; of days of the month and of the week either is enough where both are limited,
-    /// as in crontab(5).
+    /// At each minute that is in all sets. If days of the month and of the week are both limited,
+    /// either suffices, as in crontab(5).
     At {
         /// Minutes of the hour, 0 ..= 59.
         minutes: Numbers,
@@ -123,7 +125,7 @@ pub enum Schedule {
         days: Numbers,
         /// Months of the year, 1 ..= 12.
         months: Numbers,
-        /// 0 = Sunday ..= 6
+        /// Days of the week, 0 (Sunday) ..= 6.
         weekdays: Numbers,
     },
 }
@@ -134,7 +136,7 @@ const EVERY_WEEKDAY: Numbers = Numbers::all(0, 6);
 const EVERY_HOUR: Numbers = Numbers::all(0, 23);
 
 impl Schedule {
-    /// Each hour at a minute.
+    /// Returns the schedule for a minute of each hour.
     pub const fn hourly(minute: u32) -> Schedule {
         Schedule::At {
             minutes: Numbers::one(minute),
@@ -145,7 +147,7 @@ impl Schedule {
         }
     }
 
-    /// Each day at a time.
+    /// Returns the schedule for a time of each day.
     pub const fn daily(hour: u32, minute: u32) -> Schedule {
         Schedule::At {
             minutes: Numbers::one(minute),
@@ -156,7 +158,7 @@ impl Schedule {
         }
     }
 
-    /// On days of the week at a time.
+    /// Returns the schedule for a time on days of the week.
     pub const fn weekly(weekdays: Numbers, hour: u32, minute: u32) -> Schedule {
         Schedule::At {
             minutes: Numbers::one(minute),
@@ -167,7 +169,7 @@ impl Schedule {
         }
     }
 
-    /// On days of the month at a time.
+    /// Returns the schedule for a time on days of the month.
     pub const fn monthly(days: Numbers, hour: u32, minute: u32) -> Schedule {
         Schedule::At {
             minutes: Numbers::one(minute),
@@ -178,7 +180,8 @@ impl Schedule {
         }
     }
 
-    /// The five fields of crontab(5): minute, hour, day of the month, month, day of the week.
+    /// Parses the five fields of crontab(5): minute, hour, day of the month, month, day of the
+    /// week.
     pub fn cron(text: &str) -> Option<Schedule> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
@@ -193,7 +196,8 @@ impl Schedule {
         })
     }
 
-    /// The first slot after `after`, seconds since 1970; `None` if there is none (30 February).
+    /// Returns the first slot after `after`, both in seconds since 1970; `None` if there is none
+    /// (30 February).
     pub fn next(&self, after: i64) -> Option<i64> {
         let Schedule::At { minutes, hours, .. } = self else {
             let Schedule::Every(seconds) = self else {
@@ -244,19 +248,21 @@ impl Schedule {
     }
 }
 
-/// The UTC date of a second since 1970; `None` beyond the years that `jiff` knows (-9999 to 9999).
+/// Returns the UTC date of a second since 1970; `None` beyond the years that `jiff` knows (-9999 to
+/// 9999).
 fn date(second: i64) -> Option<Date> {
     let at = Timestamp::from_second(second).ok()?;
     Some(TimeZone::UTC.to_datetime(at).date())
 }
 
-/// Whether it is due at `now`, if it last ran at `last` (`None`: never; it waits for its first slot from `since` on).
+/// Returns true if a run is due at `now`. `last` is the time of the last run; `None` is never, and
+/// then the first slot after `since` counts. All times are seconds since 1970.
 pub fn due(schedule: &Schedule, last: Option<i64>, since: i64, now: i64) -> bool {
     let from = last.unwrap_or(since).min(now);
     schedule.next(from).is_some_and(|slot| slot <= now)
 }
 
-/// The schedules that are there from the start, by ONTAP's names, with what they mean.
+/// Returns the built-in schedules: ONTAP's name, the times, and ONTAP's description.
 pub fn named() -> Vec<(&'static str, Schedule, &'static str)> {
     vec![
         (
@@ -324,7 +330,7 @@ mod tests {
             "29 February 2024, 12:30"
         );
         assert_eq!(Schedule::cron("0 0 30 2 *").unwrap().next(NOW), None);
-        // Either day counts where both are limited: the 6th, or a Monday.
+        // Either suffices where both are limited: the 6th, or a Monday.
         let either = Schedule::cron("0 0 6 * 1").unwrap();
         assert_eq!(either.next(NOW), at(2, 0, 0));
         assert_eq!(either.next(NOW + 2 * DAY), at(4, 0, 0));
@@ -370,7 +376,8 @@ mod tests {
             "never ran: its first slot is ahead"
         );
         assert!(due(&hourly, None, NOW - 3600, NOW));
-        // The clock was set back by a day: nothing runs twice in this slot, and the next slot is not a day away.
+        // The clock was set back by a day: there is no second run in this slot, and the next slot
+        // is not a day away.
         assert!(!due(&hourly, Some(NOW + DAY), 0, NOW));
         assert!(due(&hourly, Some(NOW), 0, NOW + 3600));
     }

@@ -1,46 +1,47 @@
-//! How fast transfers may go: a global limit on their sum, and below it each one's own.
+//! Throttles of transfers: a global limit on their sum, and a limit for each.
 //!
-//! One [`Throttle`] is one direction of one node. Its tree has a root with the global limit and a leaf a transfer with
-//! the relationship's, so the tree of the shaper gives what SnapMirror's throttles guarantee: the sum stays below the
-//! global limit, each transfer below its own, and where the global one binds transfers share it evenly. A global limit
-//! that is changed holds for what is under way; a relationship's is fixed when its transfer begins.
+//! One [`Throttle`] is one direction of one node. It is a tree of the shaper: the root has the
+//! global limit, and each transfer is a leaf with its relationship's limit. This gives what
+//! SnapMirror's throttles guarantee: the sum stays below the global limit, each transfer stays
+//! below its own, and transfers that the global limit binds share it evenly. A change of the global
+//! limit applies to running transfers; a relationship's limit is fixed when its transfer begins.
 //!
-//! A transfer begins without credit, and so does the sum of all when the first one begins: what is moved is judged against
-//! the limit as a whole, and credit from before would be too much in it. Credit gathers only while a transfer is late with
-//! asking, for two seconds at most. So over its whole length a transfer never exceeds its limit, and what the machine has
-//! kept it from doing for a moment is made good. A transfer that has to wait has used up its credit: it is the limit that
-//! binds, and nothing else.
+//! A transfer begins without credit, and so does the sum when the first transfer begins. Its
+//! average rate is judged against the limit, and credit from before would exceed it. Credit
+//! accumulates only while a transfer asks late, for two seconds at most. Over its whole length a
+//! transfer therefore never exceeds its limit, and short delays of the machine are made up for. A
+//! transfer that has to wait has used up its credit: the limit binds, and nothing else.
 //!
-//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]) and either may go on, or waits until
-//! [`Throttle::release`] names it.
+//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]). It then proceeds,
+//! or waits until [`Throttle::release`] names it.
 
 pub use weir_base::limits::replica::THROTTLE_PIECE as PIECE;
 use weir_qos::{Direction, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
 
-/// How late a transfer may be with asking before what it could have moved is lost, and so how much it may make good at
-/// once. Beside builds on a machine of two cores threads that are due wait for some hundred milliseconds: with 50 ms,
-/// 8,192 KB/s came out as 4.6 MB/s.
+/// Longest delay of a request that a transfer can make up for, and so its largest burst. On a
+/// machine of two cores that also compiles, runnable threads wait for some hundred milliseconds:
+/// with 50 ms, a limit of 8,192 KB/s came out as 4.6 MB/s.
 const BURST: Nanos = 2_000_000_000;
 
-/// A transfer's place in the tree.
+/// A transfer's leaf in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place(NodeId);
 
-/// What became of a request for bytes.
+/// Result of a request for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// The bytes may be moved now.
     Go,
-    /// Wait for [`Throttle::release`] to name this place.
+    /// Wait until [`Throttle::release`] names this place.
     Wait,
-    /// The place was left.
+    /// The transfer has left.
     Gone,
 }
 
-/// One direction of one node.
+/// The throttle of one direction of one node.
 pub struct Throttle {
     shaper: Shaper<()>,
-    /// Transfers that have not asked for anything yet.
+    /// Transfers that have not asked for bytes yet.
     fresh: Vec<NodeId>,
     /// Transfers that have asked for bytes.
     active: Vec<NodeId>,
@@ -49,7 +50,7 @@ pub struct Throttle {
 fn limits(kbs: Option<u64>) -> Limits {
     Limits {
         total: Rate {
-            // Saturates: a number from a user.
+            // Saturates: users choose the number.
             bytes: kbs.map(|kbs| kbs.saturating_mul(1024)),
             ops: None,
         },
@@ -59,7 +60,7 @@ fn limits(kbs: Option<u64>) -> Limits {
 }
 
 impl Throttle {
-    /// With a global limit in KB/s; `None` is no limit.
+    /// Creates a throttle with a global limit in KB/s; `None` is no limit.
     pub fn new(global: Option<u64>) -> Throttle {
         Throttle {
             shaper: Shaper::new(limits(global)),
@@ -68,29 +69,29 @@ impl Throttle {
         }
     }
 
-    /// Changes the global limit, for what is under way too.
+    /// Changes the global limit, for running transfers too.
     pub fn set_global(&mut self, kbs: Option<u64>, now: Nanos) {
         let root = self.shaper.root();
         self.shaper.configure(root, limits(kbs), now);
-        // What is owed shrinks in time when a limit grows; that is no credit.
+        // A debt in time shrinks when the limit grows; that must not become credit.
         self.shaper.drain_credit(root, now);
     }
 
-    /// A transfer begins, with its own limit in KB/s.
+    /// Adds a transfer with its own limit in KB/s. `None` as in [`Shaper::add`].
     pub fn join(&mut self, kbs: Option<u64>) -> Option<Place> {
         let place = self.shaper.add(self.shaper.root(), limits(kbs))?;
         self.fresh.push(place);
         Some(Place(place))
     }
 
-    /// A transfer has ended.
+    /// Removes a transfer that has ended.
     pub fn leave(&mut self, place: Place, now: Nanos) {
         self.fresh.retain(|fresh| *fresh != place.0);
         self.active.retain(|active| *active != place.0);
         self.shaper.remove(place.0, now);
     }
 
-    /// Asks to move bytes, [`PIECE`] at most. One request a place at a time.
+    /// Asks to move `bytes`, [`PIECE`] at most. A place has at most one request at a time.
     pub fn ask(&mut self, place: Place, bytes: u64, now: Nanos) -> Asked {
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == place.0) {
             self.fresh.swap_remove(at);
@@ -110,17 +111,18 @@ impl Throttle {
         }
     }
 
-    /// The next transfer that may go on. Call it until it returns `None`.
+    /// Returns the next transfer that may proceed. Call it until it returns `None`.
     pub fn release(&mut self, now: Nanos) -> Option<Place> {
         self.shaper.release(now).map(|(node, ())| Place(node))
     }
 
-    /// When [`Throttle::release`] will next have something; `None` while no transfer waits.
+    /// Returns the time at which to call [`Throttle::release`] next; `None` if no transfer waits.
     pub fn next_release(&self) -> Option<Nanos> {
         self.shaper.next_release()
     }
 
-    /// Whether a transfer waits, and if so whether for the global limit (`true`) or its own.
+    /// Returns true if the transfer waits for the global limit, false if for its own, and `None` if
+    /// it does not wait.
     pub fn bound_by_global(&self, place: Place) -> Option<bool> {
         let usage = self.shaper.usage(place.0)?;
         let holds = || self.shaper.waits_for(place.0, Direction::Write);
@@ -135,7 +137,7 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// Moves as much as may be until `until`; what each place moved.
+    /// Runs all places at their full rate until `until`, and returns the bytes that each moved.
     fn run(
         throttle: &mut Throttle,
         places: &[Place],
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_short_transfer_is_as_exact_as_a_long_one() {
-        // However long the node, or the transfer, has been idle before.
+        // An idle period of the node or the transfer before makes no difference.
         for (global, own) in [(None, Some(8192)), (Some(8192), None)] {
             let mut throttle = Throttle::new(global);
             for begin in [0, 7 * SECOND] {
@@ -197,7 +199,8 @@ mod tests {
         }
     }
 
-    /// As `run`, but the transfer gets no processor for the last part of each period: whatever is due then is late.
+    /// As `run`, but the transfer gets no processor during the last `stall` of each period, so that
+    /// its requests are late.
     fn run_with_stalls(
         throttle: &mut Throttle,
         place: Place,
@@ -211,7 +214,7 @@ mod tests {
                 now += PERIOD - now % PERIOD;
             }
             match throttle.ask(place, PIECE, now) {
-                // Moving it takes a moment.
+                // Moving the bytes takes a moment.
                 Asked::Go => now += 1_000_000,
                 _ => {
                     waits += 1;
@@ -234,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_contention_delays_is_made_good() {
-        // No processor for 0.8 s of each 1.7 s: what the threads of a transfer get beside builds.
+        // No processor for 0.8 s of each 1.7 s, as beside builds.
         let mut throttle = Throttle::new(None);
         let a = throttle.join(Some(8192)).unwrap();
         let (moved, waits) = run_with_stalls(&mut throttle, a, 60 * SECOND, 800_000_000);
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_reached_keeps_nobody_waiting() {
-        // Each piece takes 12 ms to move, and would be due every 7.8.
+        // Moving a piece takes 12 ms, and the limit allows one each 7.8 ms.
         let mut throttle = Throttle::new(None);
         let a = throttle.join(Some(8192)).unwrap();
         for at in 0..1000 {

@@ -1,15 +1,14 @@
-//! Single files of a snapshot, into a volume that can be written to (`snapmirror restore
-//! -file-list`).
+//! Copies single files of a snapshot into a writable volume (`snapmirror restore -file-list`).
 //!
-//! Nothing else of the volume changes. Each file is copied to a name of its own beside its target,
-//! and compared with the source by a hash of its contents. When all have come and are durable,
-//! which is written into the relationship's row, they are renamed over their targets. So a restore
-//! that fails, is aborted or is cut short by a crash has changed nothing, and one that was about to
-//! end is not done again over what users have written since: only names that are still there are
-//! renamed then.
+//! Nothing else of the volume changes. Each file is copied to a temporary name beside its target,
+//! and compared with the source by a hash of its contents. When all have arrived and are durable,
+//! that is recorded in the relationship's row; then they are renamed over their targets. So a
+//! restore that fails, is aborted or is cut short by a crash has changed nothing. A restore that
+//! was interrupted during the renames does not copy again, because users may have written since: it
+//! only renames the temporary files that are left.
 //!
-//! Contents are sent, and hashed, in pieces of [`weir_node::tree::PIECE`] bytes from the file's
-//! start; those that are all zeroes, as holes are, in neither.
+//! Contents are sent and hashed in pieces of [`weir_node::tree::PIECE`] bytes from the file's
+//! start. Pieces that are all zeroes, such as holes, are neither sent nor hashed.
 
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ use super::state::Replication;
 
 type Sum = [u8; 32];
 
-/// The directory that a path leads to, and the last name of it. Symbolic links are not followed.
+/// Returns the directory of a path, and the last name of the path. Symbolic links are not followed.
 fn parent<'p>(tree: Tree<'_>, path: &'p str) -> Result<(Ino, &'p [u8]), FsError> {
     let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
     let mut at = tree.volume.root();
@@ -47,7 +46,7 @@ fn parent<'p>(tree: Tree<'_>, path: &'p str) -> Result<(Ino, &'p [u8]), FsError>
     Err(FsError::IsDir)
 }
 
-/// The file at a path.
+/// Returns the regular file at a path.
 fn file(tree: Tree<'_>, path: &str) -> Result<Ino, FsError> {
     let (dir, name) = parent(tree, path)?;
     let found = tree.run(|volume, cx| volume.lookup(cx, dir, name))?;
@@ -58,7 +57,7 @@ fn file(tree: Tree<'_>, path: &str) -> Result<Ino, FsError> {
     }
 }
 
-/// Of what a file holds.
+/// Hash of a file's contents: SHA-256 of its size, and of each piece's offset and bytes.
 struct Hash(Context);
 
 impl Hash {
@@ -80,7 +79,7 @@ impl Hash {
     }
 }
 
-/// Sends a file of a snapshot. `admitted`: whether the peer still may ask.
+/// Sends a file of a snapshot. `admitted` checks before each piece that the peer may still read it.
 pub async fn send(
     link: &mut Link,
     volume: &Arc<Volume>,
@@ -128,12 +127,12 @@ pub async fn send(
     Ok(())
 }
 
-/// Under which name a relationship's file arrives, in the directory of its target.
+/// Returns the temporary name of a relationship's file, in the directory of its target.
 fn arriving(relationship: &str, n: usize) -> String {
     format!("{ARRIVING}{relationship}-{n}")
 }
 
-/// Takes away what has come of a relationship's files.
+/// Deletes the temporary files of a relationship.
 pub fn drop_arriving(service: &Replication, key: &str, relationship: &str, files: &[FileRestore]) {
     let Ok(volume) = service.engine_volume(key) else {
         return;
@@ -145,13 +144,13 @@ pub fn drop_arriving(service: &Replication, key: &str, relationship: &str, files
             .and_then(|(dir, _)| tree.run(|volume, cx| volume.remove(cx, dir, name.as_bytes())));
         match gone {
             Ok(_) | Err(FsError::NotFound) => {}
-            Err(error) => tracing::warn!(%error, name, "part of a restored file stays"),
+            Err(error) => tracing::warn!(%error, name, "cannot delete part of a restored file"),
         }
     }
 }
 
 impl Transfer<'_> {
-    /// Copies single files. Their names change over at the end, all at once.
+    /// Copies single files, and then renames all of them over their targets.
     pub async fn files(&self) -> Outcome<Done> {
         let (service, job) = (self.service, self.job);
         let volume = service.engine_volume(&self.key).map_err(passing)?;
@@ -175,7 +174,7 @@ impl Transfer<'_> {
                 let from = arriving(&job.relationship, n);
                 let done =
                     tree.run(|volume, cx| volume.rename(cx, dir, from.as_bytes(), dir, name))?;
-                // What was granted meanwhile.
+                // Breaks claims that were granted in the meantime.
                 let claimed = [(Some(dir), Entries), (done.value.replaced, Name)];
                 for (ino, event) in claimed {
                     ino.map(|ino| self.breaks(tree, ino, event));
@@ -184,7 +183,7 @@ impl Transfer<'_> {
             });
             match renamed {
                 Ok(done) => service.engine.wait_durable(done.lsn).map_err(passing)?,
-                // By a try that a crash has cut short.
+                // An attempt that a crash has cut short has renamed it.
                 Err(FsError::NotFound) if job.arrived => {}
                 Err(error) => {
                     let path = &wanted.destination;
@@ -197,8 +196,8 @@ impl Transfer<'_> {
         Ok(Done::default())
     }
 
-    /// Has clients' caches of an inode broken for a change of this kind; what still has to end
-    /// before it.
+    /// Breaks clients' caches of an inode for a change of this kind. Returns the ticket of a break
+    /// that has to end before the change.
     fn breaks(&self, tree: Tree<'_>, ino: Ino, event: claims::Event) -> Option<claims::Ticket> {
         let file = FileId {
             volume: tree.volume.id(),
@@ -212,7 +211,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Waits until no client caches a file that is about to be replaced, or its directory's
+    /// Waits until no client caches the file that is about to be replaced, or its directory's
     /// entries.
     async fn recall(&self, tree: Tree<'_>, path: &str) {
         loop {
@@ -286,7 +285,7 @@ impl Transfer<'_> {
             Err(error) => return Err(at_destination(error)),
         }
         let arriving = arriving(&job.relationship, n);
-        // Of a try before.
+        // From an earlier attempt.
         match tree.run(|volume, cx| volume.remove(cx, dir, arriving.as_bytes())) {
             Ok(_) | Err(FsError::NotFound) => {}
             Err(error) => return Err(at_destination(error)),
@@ -310,7 +309,7 @@ impl Transfer<'_> {
         dress(tree, ino, &head).map_err(at_destination)
     }
 
-    /// Receives what a file or one of its streams holds, of this many bytes.
+    /// Receives the contents of a file or of one of its streams, of `size` bytes.
     async fn contents(
         &self,
         link: &mut Link,
@@ -369,11 +368,11 @@ impl Transfer<'_> {
         while let Some((from, bytes)) = piece(tree, ino, at).map_err(at_destination)? {
             hash.add(from, &bytes);
             at = from + bytes.len() as u64;
-            // An abort gets its turn.
+            // Lets an abort proceed.
             tokio::task::yield_now().await;
         }
         if hash.sum() != said {
-            tracing::error!(source = %job.source, path = wanted.source, "a restored file is not what its source is");
+            tracing::error!(source = %job.source, path = wanted.source, "cannot restore a file: its content differs from the source's");
             return Err(lasting(format!(
                 "File \"{}\" is not the same on {} and on {}. Nothing was changed.",
                 wanted.source, job.source, job.destination

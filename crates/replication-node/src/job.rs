@@ -1,14 +1,13 @@
-//! A job of the manager's, from its start to its end: the destination's side of a transfer, and
-//! breaking off.
+//! A job of the manager from its start to its end: the destination's side of a transfer, and a
+//! break.
 //!
-//! A transfer asks the source which snapshots it has, has a snapshot taken if it needs one, plans
-//! ([`weir_relations::plan`]), and then copies one snapshot after the other, each of which is
-//! complete, kept and seen by readers before the next begins. What the destination is to go back
-//! to, or to build on, is compared first: nothing of it is given up for a snapshot that does not
-//! hold the same at both ends. Each copy is compared at its end. So what is reported as done has
-//! been proven.
+//! A transfer asks the source for its snapshots, has one taken if needed, and plans
+//! ([`weir_relations::plan`]). Then it copies one snapshot after the other; each is complete, kept
+//! and visible to readers before the next begins. The snapshot that the destination reverts to or
+//! builds on is compared first: nothing is discarded for a snapshot that differs between the two
+//! ends. Each copy is compared at its end. So a transfer that reports success has been proven.
 //!
-//! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
+//! On any failure the data received so far is kept, and the next attempt plans again and finds it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -40,13 +39,13 @@ use super::link::{Link, LinkError, Stream};
 use super::state::{Moved, Replication};
 use super::{files, serve};
 
-/// A handshake has to be over within this.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Between reports on progress.
+/// Milliseconds between reports on progress.
 pub(super) const REPORT_MS: u64 = 250;
-/// A rate is the mean over about this.
+/// Approximate length in milliseconds of the interval over which a rate is the mean.
 const RATE_MS: u64 = 3_000;
-/// Differing records of a snapshot that are hashed between two checks for an abort.
+/// Number of differing records of a snapshot that are hashed between two checks for an abort.
 const HASH_STEP: usize = 16_384;
 
 pub(super) type Outcome<T> = Result<T, Failure>;
@@ -69,7 +68,7 @@ impl From<LinkError> for Failure {
     }
 }
 
-/// Damage may be gone the next time; another version will not.
+/// Classifies an error: damage may not occur again, but another version stays.
 fn of_wire(error: wire::WireError) -> Failure {
     match error {
         wire::WireError::Foreign | wire::WireError::Version { .. } => lasting(error),
@@ -94,7 +93,7 @@ fn of_transfer(error: TransferError) -> Failure {
     }
 }
 
-/// Carries a job out.
+/// Carries out a job.
 pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) -> Outcome<Done> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -120,7 +119,7 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
     }
 }
 
-/// Asks a peer for its description of a volume.
+/// Requests a peer's description of a volume.
 pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refused> {
     let failed = |why: String| Refused::new(Reason::Failed, why);
     let asked = apart(async {
@@ -138,7 +137,7 @@ pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refus
         .map_err(|why| Refused::new(Reason::NotFound, why))
 }
 
-/// Waits for `work` on a thread of its own, since the caller's may belong to a runtime already.
+/// Waits for `work` on a separate thread, because the caller's may belong to a runtime already.
 ///
 /// # Errors
 /// The thread or its runtime cannot be created.
@@ -179,7 +178,7 @@ pub(super) fn of(path: &Path) -> Named {
     }
 }
 
-/// A connection to where a source is.
+/// Connects to the node of a source.
 pub(super) async fn dial(service: &Arc<Replication>, source: &Path) -> Outcome<Link> {
     if !source.cluster.is_empty() {
         let outcome = dial_peer(service, &source.cluster).await;
@@ -249,19 +248,19 @@ fn tls_error(error: &std::io::Error) -> Option<&rustls::Error> {
 pub(super) struct Transfer<'t> {
     pub service: &'t Arc<Replication>,
     pub job: &'t Job,
-    /// The destination's, in the engine.
+    /// Key of the destination's volume in the engine.
     pub key: String,
     abort: watch::Receiver<bool>,
-    /// Single files: all that are wanted have come.
+    /// For single files: true once all have arrived.
     pub arrived: Cell<bool>,
 }
 
-/// What was moved by the snapshots before the one that is being copied.
+/// Counters of the snapshots that were copied before the current one.
 #[derive(Clone, Copy, Default)]
 struct Before {
     logical: u64,
     wire: u64,
-    /// Of `wire`, without what came before a restart.
+    /// The part of `wire` without bytes from before a restart.
     moved: u64,
     total: u64,
 }
@@ -279,8 +278,7 @@ impl Transfer<'_> {
 
     async fn run(&self, kind: TransferKind) -> Outcome<Done> {
         let mut abort = self.abort.clone();
-        // What moves data hears of it itself and takes its leave; this is for everything else that
-        // takes long.
+        // The data loop handles aborts itself; this covers the other slow steps.
         let aborted = async {
             let _ = abort.wait_for(|abort| *abort).await;
             tokio::time::sleep(FAREWELL).await;
@@ -309,7 +307,7 @@ impl Transfer<'_> {
                 Failure::Aborted => self.service.stopping(),
                 Failure::Final(_) => false,
             };
-            // What has come in full waits for the next try.
+            // Files that have arrived completely are kept for the next attempt.
             if !(goes_on && self.arrived.get()) {
                 files::drop_arriving(self.service, &self.key, &job.relationship, &job.files);
             }
@@ -437,8 +435,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Refuses to go on from a snapshot that both sides have but that does not hold the same here
-    /// and at the source.
+    /// Refuses a base whose content here differs from that at the source.
     async fn compare(
         &self,
         link: &mut Link,
@@ -457,7 +454,7 @@ impl Transfer<'_> {
             if let Some(here) = walk.advance(HASH_STEP).map_err(passing)? {
                 break here;
             }
-            // An abort gets its turn.
+            // Lets an abort proceed.
             tokio::task::yield_now().await;
         };
         match there == here {
@@ -473,7 +470,7 @@ impl Transfer<'_> {
 
     fn different(&self, found: &Difference) -> Failure {
         let (source, destination) = (&self.job.source, &self.job.destination);
-        tracing::error!(%source, %destination, %found, "a copy is not what its source is");
+        tracing::error!(%source, %destination, %found, "cannot use a copy: its content differs from the source's");
         let Difference {
             name,
             base,
@@ -490,13 +487,14 @@ impl Transfer<'_> {
         ))
     }
 
-    /// What is no longer kept goes. What cannot go now does so after the next transfer.
+    /// Deletes snapshots that are no longer kept. Those that cannot be deleted now are deleted
+    /// after the next transfer.
     async fn let_go(&self, link: &mut Link, source: &Volume, destination: &Volume) -> Outcome<()> {
         let (here, there) = plan::let_go(self.job, source, destination);
         let volume = self.service.engine_volume(&self.key).map_err(passing)?;
         for name in &here {
             if let Err(error) = volume.snapshot_delete(name) {
-                tracing::debug!(%error, snapshot = %name, "a copy stays for now");
+                tracing::debug!(%error, snapshot = %name, "cannot delete a copy now");
             }
         }
         if !here.is_empty() {
@@ -580,7 +578,7 @@ fn smaller(destination: &Volume, source: &Volume) -> bool {
     }
 }
 
-/// How receiving ends other than well.
+/// Failure of receiving a snapshot.
 enum Ended {
     Different(Difference),
     Failed(Failure),
@@ -592,7 +590,7 @@ impl From<LinkError> for Ended {
     }
 }
 
-/// Takes a snapshot in, frame by frame.
+/// Receives a snapshot, frame by frame.
 async fn receive(
     service: &Replication,
     link: &mut Link,
@@ -617,7 +615,7 @@ async fn receive(
             let mut received = receiver.frame(&frame, &mut link.out, service.nanos());
             while received == Ok(Received::Proving) {
                 report.now(receiver, flow, false);
-                // An abort gets its turn.
+                // Lets an abort proceed.
                 tokio::task::yield_now().await;
                 received = receiver.prove(&mut link.out, service.nanos());
             }
@@ -625,7 +623,7 @@ async fn receive(
                 Ok(Received::Data(bytes)) => {
                     report.count(receiver);
                     let mut taken = pin!(flow.take(bytes));
-                    // Under a tight throttle this is where a transfer drains credit its time.
+                    // Under a tight throttle a transfer spends its time here.
                     loop {
                         tokio::select! {
                             biased;
@@ -637,11 +635,11 @@ async fn receive(
                         }
                     }
                 }
-                // Sent together with the next question, which always follows.
+                // Sent together with the next request, which always follows.
                 Ok(Received::Done { .. }) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
-                    // The other side is to know why; whether it hears it makes no difference here.
+                    // Tells the other side the cause; the result of that makes no difference here.
                     let _ = tokio::time::timeout(FAREWELL, link.flush()).await;
                     return Err(match error {
                         TransferError::Different(found) => Ended::Different(found),
@@ -672,10 +670,10 @@ struct Report<'t> {
     phase: Phase,
     last: u64,
     moved: Arc<Moved>,
-    /// Of the snapshot's bytes, logical and on the wire, those that were counted or had come
-    /// before.
+    /// Bytes of the snapshot, logical and on the wire, that are counted already or were received
+    /// before a restart.
     counted: Option<(u64, u64)>,
-    /// Moments and how much had been moved by then.
+    /// Times in milliseconds, and bytes on the wire moved until then.
     window: VecDeque<(u64, u64)>,
 }
 
@@ -699,7 +697,7 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// Counts what a frame has brought.
+    /// Counts the bytes of a frame.
     fn count(&mut self, receiver: &Receiver) {
         let now = receiver.progress();
         let (logical, wire) = self.counted.unwrap_or((now.resumed, now.resumed_wire));
@@ -709,7 +707,7 @@ impl<'t> Report<'t> {
         self.counted = Some((now.logical, now.wire));
     }
 
-    /// `last`: it has ended, one way or the other.
+    /// Reports progress if it is due, or if `last` says that receiving has ended.
     fn now(&mut self, receiver: &Receiver, flow: &Flow, last: bool) {
         let (service, job) = (self.transfer.service, self.transfer.job);
         let now = service.now();
@@ -760,7 +758,7 @@ impl<'t> Report<'t> {
     }
 }
 
-/// The limit here, or what the source says that it waits for.
+/// Returns the limit that binds: this side's, or the one that the source reports.
 fn bound_by(flow: &Flow, receiver: &Receiver) -> Option<String> {
     let limit = match (flow.bound(), receiver.pace()) {
         (Bound::Global, _) => "incoming",

@@ -1,15 +1,15 @@
 //! SnapMirror on a node: the threads that move bytes for relationships.
 //!
-//! Relationships are rows of the catalog, and [`weir_relations::manager`] decides what is to be
-//! done for them; this carries it out. One thread (`weir-mirror`) lets time pass for the manager,
-//! writes into the rows what has happened, and takes the manager's commands. Each transfer has a
-//! thread of its own, which is its destination's side ([`job`]): it asks the source for its
-//! snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is
-//! a thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe
-//! within this node, with the same frames ([`link`]) and under the same throttles ([`limiter`]).
-//! Threads, because both sides wait for disks.
+//! Relationships are rows of the catalog. [`weir_relations::manager`] decides on actions for them,
+//! and this crate carries these out. One thread (`weir-mirror`) reports the time to the manager,
+//! writes events into the rows, and executes the manager's commands. Each transfer has its own
+//! thread, which is its destination's side ([`job`]): it asks the source for its snapshots, plans,
+//! receives, and deletes snapshots that are no longer kept. The source's side ([`serve`]) is a
+//! thread too, on the node of the source. The two communicate over TLS ([`peers`], [`listen`]) or
+//! over a pipe within this node, with the same frames ([`link`]) and under the same throttles
+//! ([`limiter`]). Threads are used because both sides wait for disks.
 //!
-//! No lock is held while the catalog, a volume or a peer is waited for.
+//! No lock is held during a wait for the catalog, a volume or a peer.
 
 mod files;
 mod job;
@@ -54,23 +54,23 @@ pub use state::Replication;
 use state::{AGAIN, Written};
 use weir_node::counters::Counters;
 
-/// Files of the data folder in which versions before the first release kept relationships and
+/// Files of the data folder in which versions before the first release stored relationships and
 /// peers.
 pub const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
-/// This node's identity among nodes.
+/// File with this node's identity among nodes.
 const NODE: &str = "node-id";
-/// The manager reads the clock so often.
+/// Interval in which the manager reads the clock.
 const TICK: Duration = Duration::from_millis(500);
-/// How long a stop waits for transfers to end their sentence.
+/// Maximum wait of a stop for transfers to end.
 const STOP: Duration = Duration::from_secs(20);
 
-/// What [`Replication::start`] is given.
+/// Parameters of [`Replication::start`].
 pub struct Parts {
     /// The data folder, with this node's key and certificate.
     pub data: PathBuf,
     /// The engine that holds the volumes.
     pub engine: Arc<Engine>,
-    /// What they are called.
+    /// The control plane, which knows the volumes' names.
     pub control: Arc<Control>,
     /// The runtime that the control plane runs on.
     pub runtime: Handle,
@@ -78,19 +78,19 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Source of random numbers.
     pub rng: Arc<dyn Rng>,
-    /// What users call this node.
+    /// Name of this node for its peers.
     pub name: String,
-    /// The socket on which peers connect, if peers are served.
+    /// Socket on which peers connect; `None` if peers are not served.
     pub listener: Option<TcpListener>,
-    /// What the data path counts.
+    /// Counters of the data path.
     pub counters: Counters,
 }
 
 impl Replication {
-    /// Goes on with what the rows say.
+    /// Starts the service, and resumes the work that is pending in the rows.
     ///
     /// # Errors
-    /// Files that cannot be read or made, or that are of an earlier form.
+    /// Files cannot be read or created, or have the form of an earlier version.
     pub fn start(parts: Parts) -> Result<Arc<Replication>> {
         let earlier = EARLIER.map(|name| parts.data.join(name));
         if let Some(file) = earlier.iter().find(|file| file.exists()) {
@@ -142,8 +142,8 @@ impl Replication {
         Ok(service)
     }
 
-    /// Ends transfers where they are; they go on with the next start. Nothing reads or writes
-    /// volumes for replication when this returns.
+    /// Interrupts transfers; they resume at the next start. When this returns, nothing reads or
+    /// writes volumes for replication.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.stop.send_replace(true);
@@ -181,7 +181,7 @@ impl Replication {
             for command in commands {
                 self.carry_out(command);
             }
-            // Under the lock: a thread that has checked before waits by now.
+            // Under the lock, so that a thread that has checked before is waiting by now.
             drop(self.manager.lock());
             self.changed.notify_all();
             let mut inbox = self.inbox.lock();
@@ -192,8 +192,8 @@ impl Replication {
         }
     }
 
-    /// Writes into the rows what has happened, however often the catalog fails meanwhile; `false`:
-    /// the server stops.
+    /// Writes events into the rows; retries while the catalog fails. Returns false if the server
+    /// stops.
     fn settle(&self, steps: &[Step]) -> bool {
         loop {
             let written = self.runtime.block_on(self.control.settle(steps));
@@ -222,7 +222,7 @@ impl Replication {
             Command::Take(take) => {
                 let taken = self.spawn("weir-rule", move |service| service.take(&take));
                 if let Err(error) = taken {
-                    tracing::warn!(%error, "a scheduled snapshot of a copy waits");
+                    tracing::warn!(%error, "cannot take a scheduled snapshot of a copy now");
                 }
             }
             Command::Forget {
@@ -234,7 +234,7 @@ impl Replication {
                     service.happened(Step::Forgotten(relationship));
                 });
                 if let Err(error) = forgotten {
-                    tracing::warn!(%error, "snapshots of a released relationship stay");
+                    tracing::warn!(%error, "cannot delete snapshots of a released relationship");
                 }
             }
         }
@@ -260,14 +260,14 @@ impl Replication {
             let failure = weir_relations::manager::Failure::Retry(error.to_string());
             let ended = Event::Ended(Err(failure));
             if let Some(step) = self.manager.lock().event(id, ended, self.now()) {
-                // This is the thread that writes it down.
+                // This is the thread that writes steps into the rows.
                 drop(self.post(step));
             }
         }
     }
 
-    /// What a destination's readers see, where its row says something else: a crash, or an abort,
-    /// came between a snapshot and what was to be written down of it.
+    /// Returns the steps that update a destination's row to the snapshot that its readers see. They
+    /// differ if a crash or an abort came between the snapshot and its record.
     fn unsaid(&self, rows: &Relations, entry: &Entry) -> Vec<Step> {
         let (source, to) = (&entry.source, &entry.destination);
         let there = |path: &Path| {
@@ -292,7 +292,7 @@ impl Replication {
             };
             steps.push(Step::Snapshot(entry.uuid.clone(), copied));
         }
-        // The source keeps what the next transfer begins with.
+        // The source keeps the snapshot that the next transfer begins with.
         let known = rows.destination(&entry.uuid).filter(|k| !k.released);
         let other = known.is_some_and(|known| known.newest != Some(seen.identity));
         let has = || there(source).is_some_and(|v| v.snapshot_with(seen.identity).is_some());
@@ -307,12 +307,12 @@ impl Replication {
         steps
     }
 
-    /// Writes into the rows, before anyone is served, what a crash has kept from them, and takes
-    /// away what it has left of restored files.
+    /// Writes into the rows, before anyone is served, the events that a crash has kept from them.
+    /// Also deletes leftover temporary files of restores.
     fn catch_up(&self) -> Result<()> {
         let rows = self.rows();
         for entry in rows.entries(0).filter(|entry| !entry.files.is_empty()) {
-            // Those that have come in full are renamed yet.
+            // Files that have arrived completely are still to be renamed.
             let pending = entry.pending.as_ref();
             if pending.is_some_and(|p| p.arrived && !p.aborting) {
                 continue;
@@ -330,9 +330,8 @@ impl Replication {
         }
     }
 
-    /// Makes the snapshot that a rule's schedule wants of a destination, and deletes those that the
-    /// rule does not keep. While a transfer has brought part of a snapshot it waits for another
-    /// minute.
+    /// Takes the snapshot for a rule's schedule, and deletes those that the rule no longer keeps.
+    /// While part of a snapshot has been transferred, it waits for another minute.
     fn take(&self, take: &Take) {
         let (rule, to) = (&take.rule, &take.destination);
         let Ok(named) = self.local(&to.vserver, &to.volume) else {
@@ -350,19 +349,19 @@ impl Replication {
             all
         };
         if rule.preserve && of_rule(&volume).len() >= rule.keep as usize {
-            tracing::warn!(destination = %to, label = %rule.label, "no snapshot is made: the rule preserves as many as it keeps");
+            tracing::warn!(destination = %to, label = %rule.label, "cannot take a scheduled snapshot of a copy: the rule preserves as many as it keeps");
         } else {
             match volume.snapshot_take_of_copy(&take.name, &rule.label, self.clock.now()) {
                 Ok(_) | Err(FsError::Exists) => {}
                 Err(FsError::Busy) => return,
                 Err(error) => {
-                    tracing::warn!(destination = %to, label = %rule.label, %error, "a scheduled snapshot was not made");
+                    tracing::warn!(destination = %to, label = %rule.label, %error, "cannot take a scheduled snapshot of a copy");
                 }
             }
         }
         let needed = self.rows().needed(to);
         let all = of_rule(&volume);
-        // Saturates: there may be fewer than are to be kept.
+        // Saturates: the rule may keep more than there are.
         let surplus = match rule.preserve {
             true => 0,
             false => all.len().saturating_sub(rule.keep as usize),
@@ -370,7 +369,7 @@ impl Replication {
         let oldest = all.iter().take(surplus);
         for snapshot in oldest.filter(|s| !needed.contains(&s.identity)) {
             if let Err(error) = volume.snapshot_delete(&snapshot.name) {
-                tracing::debug!(%error, snapshot = %snapshot.name, "it stays for now");
+                tracing::debug!(%error, snapshot = %snapshot.name, "cannot delete a snapshot of a copy now");
             }
         }
         self.runtime
@@ -384,7 +383,7 @@ impl Replication {
         }
     }
 
-    /// Deletes what a released relationship kept of its source.
+    /// Deletes the own snapshots of a released relationship at its source.
     fn forget(&self, relationship: &str, source: &Path) {
         let Ok(named) = self.local(&source.vserver, &source.volume) else {
             return;
@@ -397,7 +396,7 @@ impl Replication {
         for snapshot in volume.snapshots() {
             if snapshot.name.starts_with(&prefix) && !needed.contains(&snapshot.identity) {
                 if let Err(error) = volume.snapshot_delete(&snapshot.name) {
-                    tracing::warn!(%error, snapshot = %snapshot.name, "a released snapshot stays");
+                    tracing::warn!(%error, snapshot = %snapshot.name, "cannot delete a released snapshot");
                 }
             }
         }
@@ -405,7 +404,7 @@ impl Replication {
             .block_on(self.control.adopt_snapshots(&named.key));
     }
 
-    /// Returns the facts about both ends that a verb may need. May ask a peer, which takes up to
+    /// Returns the facts about both ends that a verb may need. May query a peer, which takes up to
     /// seconds.
     pub fn preconditions(
         self: &Arc<Self>,
@@ -427,7 +426,7 @@ impl Replication {
         }
     }
 
-    /// The description of a volume, of this node or of a peer.
+    /// Returns the description of a volume of this node or of a peer.
     fn look(self: &Arc<Self>, path: &Path) -> Result<plan::Volume, Refused> {
         match path.cluster.is_empty() {
             true => self.describe(&path.vserver, &path.volume),
@@ -435,8 +434,8 @@ impl Replication {
         }
     }
 
-    /// Finds the source that a user means: at the peer that is named, here, or else at the one peer
-    /// that has it.
+    /// Finds the source that a user means: at the named peer, here, or else at the one peer that
+    /// has it.
     ///
     /// # Errors
     /// No node has it, or several have.
@@ -507,7 +506,7 @@ fn side(volume: plan::Volume) -> Side {
     }
 }
 
-/// This node's identity; made at the first start.
+/// Returns this node's identity; chooses one at the first start.
 fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
     let path = folder.join(NODE);
     let stored = small_file::read(&path).with_context(|| path.display().to_string())?;

@@ -1,10 +1,10 @@
-//! Where transfers wait for their throttles.
+//! Limiters, in which transfers wait for their throttles.
 //!
 //! One [`Limiter`] is one direction of this node: the tree of limits ([`weir_relations::throttle`])
-//! behind a lock that is held for the length of a calculation. Each transfer has a [`Flow`]. A
-//! transfer that has to wait sleeps until the next release of any transfer, and then lets through
-//! all that are due: so there is no thread whose job it were, and a waiter that goes away strands
-//! no other. When limits change, all are woken and check again: that is why a change acts at once.
+//! behind a lock that is held only during a calculation. Each transfer has a [`Flow`]. A transfer
+//! that has to wait sleeps until the next release of any transfer, and then releases all that are
+//! due. So no thread is needed for this, and a waiter that goes away does not block others. A
+//! change of limits wakes all waiters, so it acts at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 use weir_base::Clock;
 use weir_relations::throttle::{Asked, PIECE, Place, Throttle};
 
-/// The longest sleep, should a clock stand still.
+/// Longest sleep, in case a clock stands still.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// See the module's head.
+/// Throttles of one direction of this node.
 pub struct Limiter {
     inner: Mutex<Inner>,
     clock: Arc<dyn Clock>,
@@ -31,28 +31,28 @@ struct Inner {
     released: HashSet<Place>,
 }
 
-/// What kept a transfer waiting.
+/// Limit that made a transfer wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// It did not wait.
+    /// None: it did not wait.
     Free,
     /// The transfer's own limit.
     Own,
-    /// The limit on all.
+    /// The global limit.
     Global,
 }
 
-/// A transfer's way through a limiter.
+/// A transfer's membership in a limiter.
 pub struct Flow {
     limiter: Arc<Limiter>,
-    /// `None`: there are more transfers than the tree has places, so this one is not limited by it.
+    /// `None` if the throttle has no place for the transfer, which is then not limited.
     place: Option<Place>,
     bound: AtomicU8,
     waiting: AtomicBool,
 }
 
 impl Limiter {
-    /// A limiter that limits nothing until limits are set.
+    /// Creates a limiter without limits.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Limiter> {
         Arc::new(Limiter {
             inner: Mutex::new(Inner {
@@ -68,19 +68,19 @@ impl Limiter {
         u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Changes the limit on all, KB/s, at once.
+    /// Changes the global limit in KB/s, at once; `None` is no limit.
     pub fn set_global(&self, kbs: Option<u64>) {
         let now = self.now();
         let mut inner = self.inner.lock();
         inner.throttle.set_global(kbs, now);
         inner.let_through(now);
-        // The others may have less to wait for than they thought.
+        // The others may have less time to wait.
         for waiter in inner.waiting.values() {
             waiter.notify_one();
         }
     }
 
-    /// A transfer begins, with a limit of its own in KB/s.
+    /// Adds a transfer with its own limit in KB/s; `None` is no limit.
     pub fn join(self: &Arc<Self>, kbs: Option<u64>) -> Flow {
         Flow {
             place: self.inner.lock().throttle.join(kbs),
@@ -102,7 +102,7 @@ impl Inner {
     }
 }
 
-/// Takes a waiter off the list, however its wait ends.
+/// Removes a waiter from the list when dropped, however its wait ends.
 struct Waiting<'p> {
     flow: &'p Flow,
     place: Place,
@@ -118,8 +118,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Flow {
-    /// Waits until so many bytes may move. A caller that goes away while it waits must not ask
-    /// again.
+    /// Waits until `bytes` may move. A caller that drops the future must not call this again.
     pub async fn take(&self, bytes: u64) {
         let Some(place) = self.place else {
             return;
@@ -137,7 +136,7 @@ impl Flow {
         {
             let now = self.limiter.now();
             let mut inner = self.limiter.inner.lock();
-            // Transfers that are due by now have priority over this one.
+            // Transfers that are due have priority over this one.
             inner.let_through(now);
             if inner.throttle.ask(place, bytes, now) != Asked::Wait {
                 return;
@@ -169,7 +168,7 @@ impl Flow {
         }
     }
 
-    /// What it waits for, or has waited for since it was asked last.
+    /// Returns the limit that the transfer waits for, or has waited for since the last call.
     pub fn bound(&self) -> Bound {
         let bound = match self.waiting.load(Ordering::Relaxed) {
             true => self.bound.load(Ordering::Relaxed),
@@ -204,7 +203,7 @@ mod tests {
         let limiter = Limiter::new(Arc::new(SystemClock::new()));
         limiter.set_global(Some(4));
         let (flow, other) = (limiter.join(None), limiter.join(Some(4)));
-        // The first piece goes at once, the second would take a quarter of a minute.
+        // The first piece goes at once; the second would take a quarter of a minute.
         flow.take(PIECE).await;
         let mut second = Box::pin(flow.take(PIECE));
         tokio::select! {
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(flow.bound(), Bound::Global, "it still waits");
         limiter.set_global(None);
         second.await;
-        // One that goes away while it waits leaves nothing behind.
+        // A future that is dropped while it waits leaves nothing behind.
         other.take(PIECE).await;
         {
             let mut waits = Box::pin(other.take(PIECE));

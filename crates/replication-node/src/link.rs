@@ -1,8 +1,8 @@
 //! A connection between the two sides of a transfer: frames over a stream, which is TLS between two
 //! nodes and a pipe within one.
 //!
-//! What is sent never waits for the other side alone: while a write waits, what comes in is taken
-//! in, so two sides that both have much to say cannot block each other.
+//! While a write waits, incoming bytes are read, so two sides that both send much cannot block each
+//! other.
 
 use std::io;
 
@@ -11,29 +11,29 @@ use weir_base::limits::replica::{LINK_AHEAD as AHEAD, LINK_CHUNK as CHUNK, LINK_
 use weir_transfer::session::{self, Ask, Told};
 use weir_transfer::wire::{self, Decoder, Hello, Kind, Message, WireError};
 
-/// Either kind of stream.
+/// Stream below a link: TLS or a pipe.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Why a connection is of no more use.
+/// Error after which a connection is not used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The connection broke with this error.
-    #[error("the connection broke: {0}")]
+    /// The connection broke.
+    #[error("connection lost: {0}")]
     Io(io::Error),
-    /// The other side has closed it.
-    #[error("the other side closed the connection")]
+    /// The other side has closed the connection.
+    #[error("connection closed by the other side")]
     Closed,
-    /// What came cannot be read.
+    /// Received bytes are malformed.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The other side does not answer.
-    #[error("the other side does not answer")]
+    /// The other side has not replied in time.
+    #[error("no reply from the other side")]
     Silent,
-    /// The other side refuses, for this reason.
+    /// The other side refuses. The cause.
     #[error("{0}")]
     Refused(String),
-    /// The other side refuses for now, for this reason.
+    /// The other side refuses for now. The cause.
     #[error("{0}")]
     Later(String),
 }
@@ -41,31 +41,31 @@ pub enum LinkError {
 impl From<io::Error> for LinkError {
     fn from(error: io::Error) -> LinkError {
         match error.kind() {
-            // A node that ends takes no leave of its peers, and what was transferred does not
-            // depend on it.
+            // A node that ends sends no farewell to its peers, and transferred data does not depend
+            // on one.
             io::ErrorKind::UnexpectedEof => LinkError::Closed,
             _ => LinkError::Io(error),
         }
     }
 }
 
-/// See the module's head.
+/// Connection of one side of a transfer.
 pub struct Link {
     reader: ReadHalf<Box<dyn Stream>>,
     writer: WriteHalf<Box<dyn Stream>>,
-    /// What has come in.
+    /// Received bytes.
     pub incoming: Decoder,
-    /// What is to be sent.
+    /// Bytes to send.
     pub out: Vec<u8>,
     buffer: Vec<u8>,
     ahead: usize,
 }
 
 impl Link {
-    /// Over a stream; greets, and waits for the other side's greeting.
+    /// Creates the link over a stream, and exchanges greetings.
     ///
     /// # Errors
-    /// It is no such service, or of another version.
+    /// The other side is not a replication service, or has another version.
     pub async fn open(stream: Box<dyn Stream>, node: [u8; 16]) -> Result<Link, LinkError> {
         let (reader, writer) = tokio::io::split(stream);
         let mut link = Link {
@@ -87,7 +87,7 @@ impl Link {
         }
     }
 
-    /// Waits for more to come in.
+    /// Waits for more bytes.
     ///
     /// # Errors
     /// The other side has closed the connection, or it broke.
@@ -102,10 +102,10 @@ impl Link {
         }
     }
 
-    /// Sends what is to be sent, and takes in what comes meanwhile.
+    /// Sends the bytes in `out`, and reads incoming bytes meanwhile.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub async fn flush(&mut self) -> Result<(), LinkError> {
         let mut sent = 0;
         while let Some(rest) = self.out.get(sent..).filter(|rest| !rest.is_empty()) {
@@ -129,10 +129,11 @@ impl Link {
         Ok(())
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// `Refused` and `Later` as the other side says; else the connection is of no more use.
+    /// `Refused` and `Later` as the other side replies; after any other error the connection is not
+    /// used any more.
     pub async fn ask(&mut self, question: &Ask) -> Result<Told, LinkError> {
         wire::put_frame(
             &mut self.out,
@@ -152,10 +153,10 @@ impl Link {
         }
     }
 
-    /// The next frame: its kind, its payload, and its bytes on the wire.
+    /// Returns the next frame: its kind, its payload, and its bytes on the wire.
     ///
     /// # Errors
-    /// The connection is gone, or what came cannot be read.
+    /// The connection is lost, or received bytes are malformed.
     pub async fn frame(&mut self) -> Result<(Kind, Vec<u8>, usize), LinkError> {
         loop {
             if let Some(frame) = self.incoming.frame()? {
@@ -168,21 +169,21 @@ impl Link {
     /// Sends `answer` to the other side at once.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection is lost.
     pub async fn tell(&mut self, answer: &Told) -> Result<(), LinkError> {
         wire::put_frame(&mut self.out, Kind::Control, &session::encode(answer), None)?;
         self.flush().await
     }
 
-    /// The next message of the other side's manager.
+    /// Returns the next control message of the other side.
     ///
     /// # Errors
-    /// Something else came, or nothing any more.
+    /// The next frame has another kind, or the connection is lost.
     pub async fn control<T: for<'de> serde::Deserialize<'de>>(&mut self) -> Result<T, LinkError> {
         loop {
             if let Some(frame) = self.incoming.frame()? {
-                // A transfer that has ended may have left a word for the other side that is no
-                // longer waited for.
+                // A transfer that has ended may have sent another frame that nobody waits for any
+                // more.
                 match frame.kind {
                     Kind::Control => {
                         return session::decode(&frame.payload).map_err(LinkError::Refused);

@@ -1,4 +1,4 @@
-//! Where paired nodes come in, past a [`Door`].
+//! Accepts connections of paired nodes, through a [`Door`].
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -20,14 +20,14 @@ use weir_peer_link::door::{Door, Guest};
 use weir_peer_link::pairing::PROTOCOL;
 use weir_peer_link::stream::prepare;
 
-/// TLS of peers, and of nodes that want to become peers.
+/// TLS settings for peers, and for nodes that want to become peers.
 #[derive(Clone)]
 struct Configs {
     paired: Arc<ServerConfig>,
     joins: Arc<ServerConfig>,
 }
 
-/// Accepts for as long as the service runs.
+/// Accepts connections until the service stops.
 pub fn start(service: &Arc<Replication>, listener: TcpListener) -> Result<()> {
     let config = Configs {
         paired: service.peers.server().context("TLS for replication")?,
@@ -67,7 +67,7 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Confi
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a peer could not be let in");
+                tracing::warn!(%error, "cannot accept a peer's connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -92,7 +92,7 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Confi
             }
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "a peer could not be let in");
+            tracing::warn!(%error, "cannot accept a peer's connection");
         }
     }
 }
@@ -112,8 +112,8 @@ impl Drop for Open {
     }
 }
 
-/// The connection, once the peer has shown its certificate. One that wants to become a peer ends
-/// here.
+/// Returns the connection once the peer has shown its certificate. The connection of a node that
+/// wants to become a peer is handled and ended here.
 async fn welcome(
     service: &Arc<Replication>,
     stream: TcpStream,
@@ -140,31 +140,28 @@ async fn welcome(
             };
             match outcome {
                 Some(Ok(joined)) => tracing::info!(?from, "{joined}"),
-                Some(Err(why)) => tracing::warn!(?from, %why, "a node was not paired"),
-                None => tracing::warn!(?from, "a node was not paired: it was too slow"),
+                Some(Err(why)) => tracing::warn!(?from, %why, "cannot pair a node"),
+                None => tracing::warn!(?from, "cannot pair a node: it was too slow"),
             }
             return None;
         }
         _ => {
-            tracing::info!(
-                ?from,
-                "a connection without a known certificate was refused"
-            );
+            tracing::info!(?from, "refused a connection without a known certificate");
             return None;
         }
     };
     let shown = tls.get_ref().1.peer_certificates();
-    // It may have been deleted since its certificate was checked.
+    // The peer may have been deleted since its certificate was checked.
     let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
     guest.admitted();
     service.peers.note(&peer.name, Ok(()));
     Some((*tls, peer))
 }
 
-/// A connection with TLS.
+/// A connection after the TLS handshake.
 enum Greeted {
     Peer(Box<TlsStream<tokio::net::TcpStream>>),
-    /// Of a node that wants to become one.
+    /// From a node that wants to become a peer.
     Joins(Box<TlsStream<tokio::net::TcpStream>>),
 }
 

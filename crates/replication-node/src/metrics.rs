@@ -1,4 +1,4 @@
-//! What `/metrics` says of replication (Prometheus text format).
+//! Metrics of replication for `/metrics` (Prometheus text format).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use weir_relations::model::{MirrorState, Status};
 use super::state::Replication;
 use weir_node::metrics::{Family, Pieces};
 
-/// The families, in the order of [`Row::figures`].
+/// Metric families, in the order of [`Row::figures`].
 const FAMILIES: [Family; 7] = [
     (
         "weir_snapmirror_transferred_bytes_total",
@@ -47,7 +47,7 @@ const FAMILIES: [Family; 7] = [
     ),
 ];
 
-/// A relationship's figures.
+/// Metrics of a relationship.
 struct Row {
     source: String,
     destination: String,
@@ -55,12 +55,13 @@ struct Row {
 }
 
 impl Replication {
-    /// Returns the relationships whose destination is here.
+    /// Returns the relationships whose destination is on this node.
     pub fn relationships(&self) -> Vec<weir_relations::model::Relationship> {
         self.manager.lock().relationships(&self.rows())
     }
 
-    /// Returns the metrics of all relationships whose destination is here, made as they are read.
+    /// Returns the metrics of all relationships whose destination is on this node, formatted while
+    /// they are read.
     pub fn pieces(&self) -> Pieces {
         let now = self.now();
         let flag = |is: bool| if is { 1.0 } else { 0.0 };

@@ -1,6 +1,6 @@
 //! Offers of pairing that have not expired.
 //!
-//! An offer is good for one pairing, for the time [`LASTS`]. It is in memory alone: a restart, or
+//! An offer is good for one pairing, for the time [`LASTS`]. It is in memory only: a restart, or
 //! another offer of the same name, ends it.
 
 use std::collections::HashMap;
@@ -13,9 +13,9 @@ use weir_peer_link::pairing::passphrase;
 use weir_relations::manager::Now;
 use weir_relations::model::Offer;
 
-/// After this an offer expires: as ONTAP's do.
+/// Lifetime of an offer, the same as ONTAP's.
 const LASTS: Duration = Duration::from_secs(3600);
-/// Offers at once.
+/// Maximum number of offers at a time.
 const MAX_OFFERS: usize = 64;
 
 /// Error of pairing with another node.
@@ -35,23 +35,23 @@ pub enum PairingError {
 /// Result of a step of pairing.
 pub type Answer<T> = Result<T, PairingError>;
 
-/// An offer, with what the other node and users do not see of it.
+/// An offer, with the attributes that neither the other node nor users see.
 pub struct Open {
     pub offer: Offer,
-    /// In whose name the audit log has the pairing.
+    /// User whom the audit log names for the pairing.
     pub actor: Actor,
-    /// By the monotonic clock, which nobody sets back.
+    /// End by the monotonic clock, which cannot be set back.
     until: Duration,
-    /// Made for relationships that wait for this peer: without them it ends.
+    /// True if made for relationships that wait for this peer. The offer ends when none is left.
     for_relationships: bool,
 }
 
-/// Offers that have not expired, by the name of the peer that is to be.
+/// Offers that have not expired, by the name of the future peer.
 #[derive(Default)]
 pub struct Offers(Mutex<HashMap<String, Open>>);
 
 impl Offers {
-    /// Another one; one of the same name ends.
+    /// Adds an offer; replaces one of the same name.
     pub fn add(
         &self,
         (name, address): (&str, Option<String>),
@@ -82,20 +82,21 @@ impl Offers {
         Ok(offer)
     }
 
-    /// Those that have not expired.
+    /// Returns the offers that have not expired.
     pub fn all(&self, now: Now) -> Vec<Offer> {
         let mut all = self.0.lock();
         all.retain(|_, open| open.until > Duration::from_millis(now.ms));
         all.values().map(|open| open.offer.clone()).collect()
     }
 
-    /// Ends those that were made for relationships of which none is left.
+    /// Ends offers made for relationships unless `waits` returns true for their peer.
     pub fn retain(&self, waits: impl Fn(&str) -> bool) {
         let stays = |name: &String, open: &mut Open| !open.for_relationships || waits(name);
         self.0.lock().retain(stays);
     }
 
-    /// Takes away the one whose passphrase has made this proof: no other connection can use it.
+    /// Removes and returns the offer whose passphrase has made a proof, so that no other connection
+    /// can use it.
     pub fn take(&self, now: Now, proves: impl Fn(&str) -> bool) -> Option<Open> {
         let mut all = self.0.lock();
         all.retain(|_, open| open.until > Duration::from_millis(now.ms));
@@ -104,7 +105,7 @@ impl Offers {
         all.remove(&name)
     }
 
-    /// Lets time pass until all have expired.
+    /// Makes all offers expire.
     #[cfg(feature = "testing")]
     pub fn expire(&self) {
         let mut all = self.0.lock();
@@ -112,8 +113,8 @@ impl Offers {
             .for_each(|open| open.until = Duration::ZERO);
     }
 
-    /// It has not come to a pairing: the same passphrase may be tried again, unless there is a
-    /// newer one.
+    /// Returns an offer that has led to no pairing: its passphrase may be used again, unless there
+    /// is a newer offer of the name.
     pub fn put_back(&self, open: Open) {
         self.0.lock().entry(open.offer.name.clone()).or_insert(open);
     }

@@ -1,9 +1,8 @@
-//! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that come
-//! of them.
+//! Pairing with other nodes ([`weir_peer_link::pairing`]): offers, and the rows of peers that
+//! result.
 //!
-//! The joining node writes its row first and the offering one second, and joining again goes on
-//! where a lost connection has left off, so neither side is paired for good with one that has not
-//! been asked.
+//! The joining node writes its row first and the offering node second. Joining again continues
+//! after a lost connection. So neither side is paired for good with a node that has not agreed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use super::offers::{Answer, PairingError};
 use super::peers::Peer;
 use super::state::Replication;
 
-/// Operations of the control plane that take longer are reported as unfinished.
+/// Time after which an operation of the control plane is reported as unfinished.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Which of the three it was would help to guess.
+/// One message for all three causes: naming the cause would help an attacker to guess.
 const WRONG: &str = "The passphrase is wrong, was used, or has expired.";
 
 impl Replication {
-    /// Makes an offer of pairing to a node that will be called `name` here; one of the same name
-    /// ends.
+    /// Makes an offer of pairing to a node that will be called `name` here. Replaces an offer of
+    /// the same name.
     ///
     /// # Errors
     /// There are too many offers.
@@ -51,10 +50,11 @@ impl Replication {
         self.offers.retain(|name| rows.uses_peer(name));
     }
 
-    /// Joins the node at an address, which has offered pairing; returns what it is called here.
+    /// Joins the node at an address, which has offered pairing. Returns its name on this node.
     ///
     /// # Errors
-    /// Nothing is paired then, unless the connection was lost at the very end: joining again goes on.
+    /// Nothing is paired then, unless the connection was lost at the very end; joining again
+    /// continues.
     pub fn join(
         self: &Arc<Self>,
         actor: &Actor,
@@ -66,8 +66,8 @@ impl Replication {
     }
 }
 
-/// Writes a peer's row in a user's name, unless it is there already, as it is when a connection was
-/// lost before its end.
+/// Writes a peer's row in a user's name. Does nothing if it exists already, for example after a
+/// lost connection.
 async fn write(service: &Arc<Replication>, peer: Peer, actor: &Actor) -> Answer<()> {
     let there = service.peers.get(&peer.name);
     if there.is_some_and(|there| there.fingerprint == peer.fingerprint) {
@@ -89,7 +89,7 @@ async fn write(service: &Arc<Replication>, peer: Peer, actor: &Actor) -> Answer<
 
 async fn change(service: &Arc<Replication>, mutation: Mutation, actor: &Actor) -> Answer<()> {
     let (control, actor) = (Arc::clone(&service.control), actor.clone());
-    // On the runtime that the control plane runs on.
+    // On the control plane's runtime.
     let carried_out = async move { control.carry_out(mutation, &actor, LONGEST).await };
     let done = service.runtime.spawn(carried_out).await;
     let done = done.map_err(|error| PairingError::Failed(error.to_string()))?;
@@ -97,7 +97,8 @@ async fn change(service: &Arc<Replication>, mutation: Mutation, actor: &Actor) -
     Ok(())
 }
 
-/// The offering node's side of a connection that wants to join; says how it went.
+/// Handles the offering node's side of a connection that wants to join. Returns a message about the
+/// result.
 pub async fn receive(
     service: &Arc<Replication>,
     mut tls: tokio_rustls::server::TlsStream<tokio::net::TcpStream>,
@@ -145,7 +146,7 @@ pub async fn receive(
     };
     if let Err(why) = ends.await {
         service.offers.put_back(open);
-        // It may be gone.
+        // The other side may be gone.
         drop(send(&mut tls, &Message::Refused(why.clone())).await);
         return Err(why);
     }
@@ -154,8 +155,8 @@ pub async fn receive(
     Ok(format!("{name} joined as {joined}"))
 }
 
-/// Where to reach a node that joins: as the offer has it, or where it comes from, with the port
-/// that it gives.
+/// Returns the address of a joining node: the offer's, or else the one that it connects from, with
+/// the port that it reports.
 fn address(offered: Option<&str>, from: IpAddr, port: Option<u16>) -> Option<String> {
     match (offered, port) {
         (Some(offered), _) => Some(offered.to_owned()),
@@ -227,7 +228,7 @@ async fn talk(
     let name = peer.name.clone();
     let was = service.peers.get(&name);
     if let Err(why) = write(service, peer, actor).await {
-        // It may be gone.
+        // The other side may be gone.
         drop(send(&mut tls, &Message::Refused(why.to_string())).await);
         return Err(why);
     }

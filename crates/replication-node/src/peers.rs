@@ -1,6 +1,6 @@
-//! Other nodes, and how this one and they know each other.
+//! Other nodes, and the certificates by which they and this node identify each other.
 //!
-//! They are the rows of the catalog; what they know each other by is [`weir_peer_link::identity`].
+//! Peers are rows of the catalog; [`weir_peer_link::identity`] has the certificates.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,23 +17,23 @@ pub use weir_relations::manager::Peer;
 use weir_peer_link::identity::{Fingerprints, Identity, Known, fingerprint};
 use weir_peer_link::pairing;
 
-/// This node's own certificate, and the peers that the catalog has.
+/// This node's certificate, and the catalog's peers.
 pub struct Peers {
     control: Arc<Control>,
-    /// How it went when they were last asked, by name.
+    /// Result of the last request to each peer, by name.
     seen: Mutex<HashMap<String, Result<(), String>>>,
-    /// Changes with each deletion.
+    /// Changes with each deletion of a peer.
     deleted: watch::Sender<()>,
     identity: Identity,
-    /// Of this node's certificate.
+    /// Fingerprint of this node's certificate.
     pub fingerprint: String,
 }
 
 impl Peers {
-    /// Of a data folder. The certificate is made at the first start.
+    /// Opens the identity of a data folder. Creates the certificate at the first start.
     ///
     /// # Errors
-    /// Files that cannot be read, written or understood.
+    /// The files cannot be read, written or parsed.
     pub fn open(folder: &Path, control: Arc<Control>) -> Result<Peers> {
         let identity = Identity::open(folder)?;
         Ok(Peers {
@@ -45,23 +45,23 @@ impl Peers {
         })
     }
 
-    /// The peer of this name, if one is paired.
+    /// Returns the peer of this name, if one is paired.
     pub fn get(&self, name: &str) -> Option<Arc<Peer>> {
         self.control.view().relations.peer(name).cloned()
     }
 
-    /// Notes that one was deleted: its connections end, with the transfers on them.
+    /// Reports that a peer was deleted: its connections end, with the transfers on them.
     pub fn deleted(&self) {
         self.deleted.send_replace(());
     }
 
-    /// Whether this is a peer still: of this name, with this certificate.
+    /// Returns true if this is still a peer, with this name and this certificate.
     pub fn has(&self, peer: &Peer) -> bool {
         let now = self.get(&peer.name);
         now.is_some_and(|now| now.fingerprint == peer.fingerprint)
     }
 
-    /// Waits until this is no peer any more.
+    /// Waits until this is no longer a peer.
     pub async fn gone(&self, peer: &Peer) {
         let mut deleted = self.deleted.subscribe();
         while self.has(peer) {
@@ -71,17 +71,18 @@ impl Peers {
         }
     }
 
-    /// Notes how asking a peer went.
+    /// Records the result of a request to a peer.
     pub fn note(&self, name: &str, outcome: Result<(), String>) {
         self.seen.lock().insert(name.to_owned(), outcome);
     }
 
-    /// Whether a peer answered when it was last asked, and if not, why.
+    /// Returns the result of the last request to a peer, with the cause of a failure; `None` if
+    /// there was no request.
     pub fn available(&self, name: &str) -> Option<Result<(), String>> {
         self.seen.lock().get(name).cloned()
     }
 
-    /// The peer that this certificate belongs to.
+    /// Returns the peer with this certificate.
     pub fn of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Peer>> {
         let print = fingerprint(certificate);
         let view = self.control.view();
@@ -89,7 +90,7 @@ impl Peers {
         all.find(|p| p.fingerprint == print).cloned()
     }
 
-    /// TLS settings for connections that other nodes open to this one.
+    /// Returns the TLS settings for connections of peers to this node.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -100,7 +101,8 @@ impl Peers {
             )))))
     }
 
-    /// The same for nodes that join: their certificates are learned.
+    /// Returns the TLS settings for connections of joining nodes to this node, whose certificates
+    /// are learned.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -108,7 +110,7 @@ impl Peers {
         self.identity.offering(pairing::PROTOCOL)
     }
 
-    /// For connecting to a peer.
+    /// Returns the TLS settings for connecting to a peer.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -116,7 +118,7 @@ impl Peers {
         self.identity.client(&peer.fingerprint)
     }
 
-    /// For joining a node whose certificate is not known yet.
+    /// Returns the TLS settings for joining a node whose certificate is not known yet.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
@@ -125,7 +127,7 @@ impl Peers {
     }
 }
 
-/// Certificates of the peers that the catalog has.
+/// Fingerprints of the catalog's peers.
 struct CatalogPeers(Arc<Control>);
 
 impl Fingerprints for CatalogPeers {

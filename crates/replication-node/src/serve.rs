@@ -1,10 +1,9 @@
-//! The source's side: replies to what a destination asks about volumes of this node, and sends
-//! them.
+//! The source's side: answers a destination's requests about volumes of this node, and sends them.
 //!
-//! A paired node may read every volume of this one: pairing is trust between those who run the
-//! nodes, as between clusters of ONTAP that are peered. What it may change are snapshots that it
-//! had taken for its own relationships. Whether it is paired is asked again with each question and
-//! each frame, and when a peer is deleted its connections end where they are.
+//! A paired node may read every volume of this one: pairing is trust between the operators of the
+//! nodes, as between peered clusters of ONTAP. It may change only snapshots that were taken for its
+//! own relationships. Each request and each frame checks again that the node is paired, and when a
+//! peer is deleted its connections are closed at once.
 
 use std::sync::Arc;
 
@@ -28,16 +27,16 @@ use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 use super::state::Replication;
 
-/// Fast enough to keep up with any network that is worth compressing for.
+/// Compression level of zstd: fast enough for any network on which compression pays.
 const LEVEL: i32 = 1;
-/// Differing records of a snapshot that are hashed at once.
+/// Number of differing records of a snapshot that are hashed in a step.
 const HASH_STEP: usize = 16_384;
 /// Nanoseconds between reports to the peer that a hash is still being computed.
 const WORKING: u64 = 10_000_000_000;
-/// Nanoseconds between two checks of what limits a transfer.
+/// Nanoseconds between two checks of the limit that binds a transfer.
 const LOOK: u64 = 200_000_000;
 
-/// A connection from its greeting to its end, on this thread.
+/// Serves a connection from its greeting to its end, on this thread.
 pub fn alone(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&Peer>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -48,7 +47,7 @@ pub fn alone(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&
     runtime.block_on(converse(service, stream, peer));
 }
 
-/// The same, where a runtime is there already.
+/// Serves a connection from its greeting to its end, within a runtime.
 pub async fn converse(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&Peer>) {
     let mut stop = service.stop.subscribe();
     let session = async {
@@ -79,7 +78,7 @@ pub async fn converse(service: &Arc<Replication>, stream: Box<dyn Stream>, peer:
     match (ended, peer) {
         (Err(LinkError::Closed) | Ok(()), _) | (Err(_), None) => {}
         (Err(error), Some(peer)) => {
-            tracing::info!(peer = %peer.name, %error, "a replication connection ended");
+            tracing::info!(peer = %peer.name, %error, "replication connection ended");
         }
     }
 }
@@ -88,7 +87,7 @@ fn unpaired() -> LinkError {
     LinkError::Refused("it is no peer of this node any more".to_owned())
 }
 
-/// Whether this peer may ask; `None` is this node itself.
+/// Checks that this peer may send requests; `None` is this node itself.
 fn allowed(service: &Replication, peer: Option<&Peer>) -> Result<(), LinkError> {
     match peer.is_none_or(|peer| service.peers.has(peer)) {
         true => Ok(()),
@@ -165,7 +164,7 @@ async fn answer(
                 Ok((key, found)) => {
                     let prefix = plan::prefix(&relationship);
                     let needed = service.rows().needed(&path(&volume));
-                    // Another copy may have been asked for this very snapshot.
+                    // Another copy may have requested the same snapshot.
                     let spare = |name: &&String| {
                         let at = found.snapshot(name);
                         name.starts_with(&prefix)
@@ -173,7 +172,7 @@ async fn answer(
                     };
                     for name in names.iter().filter(spare) {
                         if let Err(error) = found.snapshot_delete(name) {
-                            tracing::debug!(%error, snapshot = %name, "it stays for now");
+                            tracing::debug!(%error, snapshot = %name, "cannot delete a snapshot now");
                         }
                     }
                     service.adopt(&key).await;
@@ -288,8 +287,8 @@ fn path(named: &Named) -> Path {
 
 type Found = (String, Arc<weir_volume::Volume>);
 
-/// A volume of this node that a transfer may begin to read. What it would come to need, a revert
-/// would delete.
+/// Returns a volume of this node that a transfer may begin to read. Refuses one that is being
+/// reverted, because the revert would delete snapshots that the transfer needs.
 fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volume>, Told> {
     let found = service.local(&named.vserver, &named.volume);
     let volume = found.map_err(|why| Told::Refused(why.text))?;
@@ -310,7 +309,7 @@ fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
     Ok((volume.key.to_string(), found))
 }
 
-/// Sends a snapshot, frame by frame, and among them what limits it.
+/// Sends a snapshot, frame by frame, and reports the limit that binds.
 async fn send(
     service: &Replication,
     peer: Option<&Peer>,
@@ -325,7 +324,7 @@ async fn send(
     let (mut looked, mut told) = (service.nanos(), Pace::Free);
     loop {
         allowed(service, peer)?;
-        // What follows the destination's last word is its next question.
+        // The destination's last frame is followed by its next request.
         while sender.progress().phase != Phase::Done
             && let Some(frame) = link.incoming.frame()?
         {
@@ -334,7 +333,7 @@ async fn send(
         let step = match sender.step(&mut link.out, service.nanos()) {
             Ok(step) => step,
             Err(error) => {
-                // The other side is to know why.
+                // Tells the other side the cause.
                 let _ = link.flush().await;
                 return Err(failed(error));
             }

@@ -1,4 +1,4 @@
-//! State of the service that its threads share, and what each of them asks of it.
+//! State that the threads of the service share, and its operations.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 /// Replication service of a node.
 pub struct Replication {
     pub(crate) manager: Mutex<Manager>,
-    /// With `manager`: something is not what it was.
+    /// Notified, with `manager`, when any state of transfers has changed.
     pub(crate) changed: Condvar,
     pub(crate) inbox: Mutex<Inbox>,
-    /// With `inbox`: it is not empty, or rows have changed.
+    /// Notified, with `inbox`, when it is no longer empty or rows have changed.
     pub(crate) wakeup: Condvar,
     pub(crate) engine: Arc<Engine>,
     pub(crate) control: Arc<Control>,
@@ -43,7 +43,7 @@ pub struct Replication {
     pub(crate) outgoing: Arc<Limiter>,
     pub(crate) jobs: Mutex<HashMap<u64, watch::Sender<bool>>>,
     pub(crate) peers: Peers,
-    /// Of pairing with this node.
+    /// Offers of pairing with this node.
     pub(crate) offers: Offers,
     pub(crate) name: String,
     pub(crate) node: [u8; 16],
@@ -54,12 +54,12 @@ pub struct Replication {
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) stopping: AtomicBool,
     pub(crate) threads: AtomicUsize,
-    /// What becomes of frames that come in.
+    /// Changes incoming frames.
     #[cfg(feature = "testing")]
     pub(crate) forger: Mutex<weir_transfer::pipe::Forger>,
 }
 
-/// Counted with each frame, by the receiving side.
+/// Counters of a relationship, updated by the receiving side with each frame.
 #[derive(Default)]
 pub(crate) struct Moved {
     /// Bytes before compression; `wire` counts those transferred.
@@ -67,20 +67,21 @@ pub(crate) struct Moved {
     pub(crate) wire: AtomicU64,
 }
 
-/// Dropped when a step is in the rows, or will not come there because the server stops.
+/// Sender that is dropped when a step is in the rows, or will not get there because the server
+/// stops.
 pub(crate) type Written = mpsc::Sender<()>;
 
-/// What `weir-mirror` is to see to.
+/// Work for the thread `weir-mirror`.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// What has happened and is not in the rows yet, in order, with the sender by which the thread
-    /// that waits for it is woken. Bounded by what runs: each thread waits for its own.
+    /// Events that are not in the rows yet, in order. The sender wakes the thread that waits for
+    /// the event. Bounded by the number of threads, because each waits for its own.
     pub(crate) steps: Vec<(Step, Written)>,
-    /// Rows of the catalog have changed.
+    /// True if rows of the catalog have changed.
     pub(crate) woken: bool,
 }
 
-/// Counts a thread for as long as it runs.
+/// Registration of a running thread; dropping it ends the registration.
 pub(crate) struct Thread(Arc<Replication>);
 
 impl Drop for Thread {
@@ -95,7 +96,7 @@ impl Replication {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A thread that [`Replication::stop`] waits for.
+    /// Starts a thread that [`Replication::stop`] waits for.
     pub(crate) fn spawn(
         self: &Arc<Self>,
         name: &str,
@@ -134,7 +135,7 @@ impl Replication {
         self.listening
     }
 
-    /// Returns whether a peer answered when it was last asked, and if not, why.
+    /// Returns the result of the last request to a peer, with the cause of a failure.
     pub fn peer_available(&self, name: &str) -> Option<Result<(), String>> {
         self.peers.available(name)
     }
@@ -155,13 +156,13 @@ impl Replication {
         u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Has `weir-mirror` compare the transfers that run with the rows.
+    /// Wakes `weir-mirror`, which compares the running transfers with the rows.
     pub fn wake(&self) {
         self.inbox.lock().woken = true;
         self.wakeup.notify_one();
     }
 
-    /// Something has happened that rows are to know.
+    /// Queues an event for the rows. The receiver is disconnected once the rows have it.
     pub(crate) fn post(&self, step: Step) -> mpsc::Receiver<()> {
         let (written, waits) = mpsc::channel();
         self.inbox.lock().steps.push((step, written));
@@ -169,8 +170,8 @@ impl Replication {
         waits
     }
 
-    /// The same; when this returns the rows know it, so that what they need is not taken for
-    /// superfluous. Not for the thread that writes it down.
+    /// Writes an event into the rows, and returns when they have it, so that snapshots that the
+    /// event needs are not deleted. Must not be called by `weir-mirror`, which writes it.
     pub(crate) fn happened(&self, step: Step) {
         let waits = self.post(step);
         while waits.recv_timeout(AGAIN) == Err(mpsc::RecvTimeoutError::Timeout) && !self.stopping()
@@ -182,8 +183,8 @@ impl Replication {
         self.event_at(id, event, self.now());
     }
 
-    /// When the server stops, no more events are recorded: what has not ended by then is begun
-    /// again.
+    /// Handles an event of a job. When the server stops, no more events are recorded: work that has
+    /// not ended by then begins again.
     pub(crate) fn event_at(&self, id: u64, event: Event, now: Now) {
         if !self.stopping() {
             let step = self.manager.lock().event(id, event, now);
@@ -194,7 +195,7 @@ impl Replication {
         self.changed.notify_all();
     }
 
-    /// What rows say now.
+    /// Returns the current rows.
     pub(crate) fn rows(&self) -> Relations {
         self.control.view().relations.clone()
     }
@@ -208,7 +209,8 @@ impl Replication {
         local_volume(&self.control.view(), vserver, volume)
     }
 
-    /// Whether a volume of this node was taken out of service. A peer says so itself of its own.
+    /// Returns true if a volume of this node is offline. A peer reports that of its own volumes
+    /// itself.
     pub(crate) fn is_offline(&self, path: &Path) -> bool {
         let volume = self.local(&path.vserver, &path.volume);
         path.cluster.is_empty() && volume.is_ok_and(|volume| volume.assigned.offline)
@@ -219,7 +221,7 @@ impl Replication {
         found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
     }
 
-    /// The description of a volume of this node.
+    /// Returns the description of a volume of this node.
     pub(crate) fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
@@ -248,8 +250,8 @@ impl Replication {
         })
     }
 
-    /// The volumes that this one is a copy of, the nearest first: on this node as they are now,
-    /// behind them as a peer has said at the last transfer.
+    /// Returns the volumes that this one is a copy of, the nearest first. Those on this node are
+    /// current; those beyond are as a peer reported at the last transfer.
     pub(crate) fn above(&self, rows: &Relations, mut at: Path) -> Vec<VolumeUuid> {
         let mut above = Vec::new();
         while let Some(entry) = rows.entry(&at).filter(|e| e.copies() && !e.restore) {
@@ -260,7 +262,7 @@ impl Replication {
             let source = self.local(&entry.source.vserver, &entry.source.volume);
             let source = source.and_then(|source| self.engine_volume(&source.key));
             let Ok(uuid) = source.map(|source| source.uuid()) else {
-                // It is being deleted.
+                // The source is being deleted.
                 break;
             };
             if above.contains(&uuid) {
@@ -272,10 +274,10 @@ impl Replication {
         above
     }
 
-    /// Makes the catalog's list of a volume's snapshots what the engine has, before anything is
-    /// answered or shown that follows from the change: who reads that a transfer has ended finds
-    /// its snapshots listed, and those gone that it deleted. When the server stops, the next start
-    /// does it.
+    /// Updates the catalog's list of a volume's snapshots to the engine's. To be called before any
+    /// result of the change is visible: a client that reads that a transfer has ended finds its
+    /// snapshots listed, and those that it deleted gone. When the server stops, the next start does
+    /// it.
     pub(crate) async fn adopt(&self, key: &str) {
         let (control, key) = (Arc::clone(&self.control), key.to_owned());
         let adopted = self
@@ -286,7 +288,7 @@ impl Replication {
         }
     }
 
-    /// Where what moves for a relationship is counted.
+    /// Returns the counters of a relationship.
     pub(crate) fn moved(&self, relationship: &str) -> Arc<Moved> {
         let mut moved = self.moved.lock();
         Arc::clone(moved.entry(relationship.to_owned()).or_default())

@@ -1,4 +1,4 @@
-//! Access for tests of what stands above this crate.
+//! Access for tests of the crates above.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! What transfers cost: `cargo run --release -p weir-transfer --example transfers -- DIR [FILES]
-//! [MIB]`.
+//! Measures the cost of transfers: `cargo run --release -p weir-transfer --example transfers -- DIR
+//! [FILES] [MIB]`.
 //!
-//! One engine with its aggregate in DIR, both sides of each transfer on one thread, without a network: a volume of
-//! FILES empty files (1,000,000) in directories of 1,000, transferred whole; an update after 100 of them have changed;
-//! and MIB mebibytes (1,024) of data in one file.
+//! One engine with its aggregate in DIR, both sides of each transfer on one thread, without a
+//! network: a volume of FILES empty files (1,000,000) in directories of 1,000, transferred whole;
+//! an update after 100 of them have changed; and MIB mebibytes (1,024) of data in one file.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // A measurement.
 

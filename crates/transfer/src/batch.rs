@@ -1,8 +1,9 @@
 //! The payload of a frame of records (byte layout in docs/internals/format.md).
 //!
-//! Operations are at the front, the pages that they bring behind them, in their order. So a frame is written and read
-//! in one pass, a page is copied once on each side, and a frame makes sense by itself: it says up to where everything
-//! has been sent once it is applied, which is where a transfer may go on from.
+//! Operations come first, followed by their pages in the same order. A frame is therefore written
+//! and read in one pass, and a page is copied once on each side. Each frame is complete in itself:
+//! it has the position up to which everything has been sent once it is applied, and a transfer may
+//! resume from there.
 
 use smallvec::SmallVec;
 use weir_base::BLOCK_SIZE;
@@ -15,34 +16,34 @@ const PUT: u8 = 1;
 const GONE: u8 = 2;
 const DATA: u8 = 3;
 
-/// Bytes of an operation that puts a value of this length.
+/// Returns the bytes of an operation that puts a value of `value` bytes.
 pub(crate) const fn put_size(value: usize) -> usize {
     20 + value
 }
 
-/// Bytes of an operation that takes a record away.
+/// Bytes of an operation that deletes a record.
 pub(crate) const GONE_SIZE: usize = 18;
 
-/// Bytes of an operation that changes so many blocks, without the blocks.
+/// Returns the bytes of an operation that changes so many blocks, without the blocks.
 pub(crate) const fn data_size(blocks: usize) -> usize {
     26 + 4 * blocks
 }
 
-/// Appends operations and remembers pages: their bytes follow when all operations have been appended.
+/// Encoder of a payload. Appends operations; the caller appends the pages after all operations.
 pub(crate) struct Ops<'o> {
     out: &'o mut Vec<u8>,
     begin: usize,
 }
 
 impl<'o> Ops<'o> {
-    /// Begins a payload at the end of `out`.
+    /// Starts a payload at the end of `out`.
     pub(crate) fn begin(out: &'o mut Vec<u8>) -> Ops<'o> {
         let begin = out.len();
         out.extend_from_slice(&[0; PREFIX]);
         Ops { out, begin }
     }
 
-    /// Bytes of the frame's payload so far.
+    /// Returns the bytes of the payload so far.
     pub(crate) fn len(&self) -> usize {
         self.out.len() - self.begin
     }
@@ -76,8 +77,8 @@ impl<'o> Ops<'o> {
         }
     }
 
-    /// All operations have been appended; after them everything before `position` has been sent. The pages are to be
-    /// appended to the vector.
+    /// Ends the operations. Everything before `position` has been sent once the payload is applied.
+    /// The caller appends the pages after this.
     pub(crate) fn end(self, position: Position) {
         let length = (self.len() - PREFIX) as u32;
         if let Some(prefix) = self.out.get_mut(self.begin..self.begin + PREFIX) {
@@ -88,16 +89,16 @@ impl<'o> Ops<'o> {
     }
 }
 
-/// Why a payload was not applied.
+/// Cause for which a payload was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unapplied {
-    /// No sender sends this.
+    /// No correct sender sends it.
     Malformed(&'static str),
     /// The volume refuses it.
     Volume(FsError),
 }
 
-/// Where applied operations go.
+/// Target of applied operations.
 pub(crate) trait Into {
     fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError>;
     fn gone(&mut self, at: Position) -> Result<(), FsError>;
@@ -146,7 +147,8 @@ fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unapplied>
     Ok(head)
 }
 
-/// Hands the operations of a payload to `into`; returns up to where everything has been sent.
+/// Applies the operations of a payload to `into`. Returns the position up to which everything has
+/// been sent.
 pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Unapplied> {
     let mut rest = payload;
     let position = Position(split(&mut rest)?);
@@ -186,19 +188,19 @@ pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Un
     }
 }
 
-/// What a dishonest or mistaken sender does to a payload: see [`forge`].
+/// Change of a payload by a dishonest or faulty sender: see [`forge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgery {
-    /// Attributes of an inode are not what they are.
+    /// Attributes of an inode are changed.
     Attributes,
-    /// A block has other contents, with a checksum to match.
+    /// The contents of a block are changed, with a matching checksum.
     Contents,
-    /// The last difference is left out.
+    /// The last operation is omitted.
     Omission,
 }
 
-/// Changes a payload so that it is as sound as before but says something else: for tests. Whether it did, that is whether
-/// there was something to change.
+/// Changes a payload so that it is still valid but has other content, for tests. Returns false if
+/// there was nothing to change.
 pub fn forge(payload: &mut Vec<u8>, how: Forgery) -> bool {
     struct Op {
         kind: u8,
@@ -239,7 +241,8 @@ pub fn forge(payload: &mut Vec<u8>, how: Forgery) -> bool {
     };
     match how {
         Forgery::Attributes => {
-            // Behind the key, whose ninth byte is the kind of record, and the length: version, kind, mode.
+            // After the key, whose ninth byte is the kind of record, and the length come version,
+            // kind and mode.
             let inode = |op: &&Op| op.kind == PUT && payload.get(op.at + 9) == Some(&0);
             let mode = ops.iter().find(inode).map(|op| op.at + 22);
             let byte = mode.and_then(|at| payload.get_mut(at));
@@ -276,7 +279,8 @@ pub fn forge(payload: &mut Vec<u8>, how: Forgery) -> bool {
     }
 }
 
-/// The digest of a transfer after another payload. It depends on every payload before and their order.
+/// Returns the digest of a transfer after another payload. It depends on all payloads before and on
+/// their order.
 pub(crate) fn digest(before: u64, payload: &[u8]) -> u64 {
     let sum = u64::from(crc32c::crc32c(payload)) << 32 | payload.len() as u64;
     let mut x = (before ^ sum).wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -285,10 +289,10 @@ pub(crate) fn digest(before: u64, payload: &[u8]) -> u64 {
     x ^ x >> 31
 }
 
-/// Reads a payload without applying it: for fuzzing. Returns the number of operations.
+/// Parses a payload without applying it, for fuzzing. Returns the number of operations.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the payload.
 pub fn verify(payload: &[u8]) -> Result<usize, &'static str> {
     struct Count(usize);
     impl Into for Count {

@@ -1,5 +1,5 @@
-//! Both sides of a transfer in one place, joined by a pipe in memory: for tests, simulations and measurements, which
-//! may inspect and damage what goes through it.
+//! Both sides of a transfer in one process, joined by a pipe in memory. For tests, simulations and
+//! measurements, which may inspect and damage the frames.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::receive::{Received, Receiver, Wanted};
 use crate::send::{SendOptions, SendStep, Sender};
 use crate::wire::{Decoder, End, Frame, Kind, Message};
 
-/// See the module's head.
+/// A transfer whose frames are passed in memory.
 pub struct Pipe {
     /// The source's side of the transfer.
     pub sender: Sender,
     /// The destination's side of the transfer.
     pub receiver: Receiver,
-    /// What becomes of frames on their way.
+    /// Changes frames on their way to the destination.
     pub forger: Forger,
     forth: Decoder,
     back: Decoder,
     out: Vec<u8>,
 }
 
-/// Makes frames say something else than the source has said, in such a way that the stream is sound in itself: only a
-/// comparison of the trees can detect it.
+/// Changes frames so that the stream is still valid but has other content: only a comparison of the
+/// trees can detect it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forger {
-    /// Done to the next payload that it can be done to.
+    /// Change of the next payload that allows it.
     pub how: Option<Forgery>,
-    /// A payload was changed.
+    /// True if a payload was changed.
     pub forged: bool,
 }
 
 impl Forger {
-    /// Changes a frame that is on its way to `receiver`.
+    /// Changes a frame on its way to `receiver`, if a change is pending.
     ///
     /// # Errors
     /// The source has sent something malformed.
@@ -60,12 +60,12 @@ impl Forger {
     }
 }
 
-/// How far a pipe was run.
+/// Result of running a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// There is more to be sent.
+    /// There are more frames to send.
     More,
-    /// The transfer has ended well.
+    /// The transfer has succeeded.
     Done {
         /// The snapshot's identity at the destination.
         snapshot: u32,
@@ -73,7 +73,8 @@ pub enum Ran {
 }
 
 impl Pipe {
-    /// A transfer of `target` as the difference to `base`, by their names at the source, from one volume into another.
+    /// Creates a transfer between two volumes of `target` as the difference to `base`, by their
+    /// names at the source.
     ///
     /// # Errors
     /// As [`Sender::new`] and [`Receiver::new`].
@@ -99,10 +100,11 @@ impl Pipe {
         })
     }
 
-    /// Moves one frame from the source, and the replies to it. `on_way` may change the frame's bytes.
+    /// Moves one frame from the source, and the replies to it. `on_way` may change the frame's
+    /// bytes.
     ///
     /// # Errors
-    /// The transfer is over.
+    /// The transfer has failed.
     pub fn step(
         &mut self,
         now: Nanos,
@@ -133,10 +135,10 @@ impl Pipe {
         Ok(ran)
     }
 
-    /// Moves at most so many frames.
+    /// Moves at most `frames` frames.
     ///
     /// # Errors
-    /// The transfer is over.
+    /// The transfer has failed.
     pub fn run(&mut self, frames: usize, now: Nanos) -> Result<Ran, TransferError> {
         for _ in 0..frames {
             let ran = self.step(now, &mut |_| {})?;

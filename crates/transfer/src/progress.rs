@@ -1,36 +1,36 @@
-//! What sender and receiver of a transfer have in common.
+//! Types that sender and receiver of a transfer share: phases, counters and errors.
 
 use crate::wire::{Message, Reason, Refusal, WireError};
 use weir_volume::{ContentHash, FsError};
 
-/// Nanoseconds of a clock that never goes back; the caller that drives a transfer hands them in.
+/// Nanoseconds of a monotonic clock, which the caller passes in.
 pub type Nanos = u64;
 
-/// How a transfer fails. All but `Refused` may be tried again: what has arrived is kept, and the next attempt goes on
-/// behind it.
+/// Failure of a transfer. All but `Refused` and `Different` may be retried: the received data is
+/// kept, and the next attempt resumes after it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The stream cannot be read: another version, damage.
+    /// The stream cannot be read: another version, or damage.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The other side says no, or this side has said so to it.
+    /// The other side has refused, or this side has refused and reported it.
     #[error("{0}")]
     Refused(Refusal),
     /// The volume does not allow it.
     #[error("{0}")]
     Volume(#[from] FsError),
     /// The source's tree or data cannot be read.
-    #[error("the source cannot be read: {0}")]
+    #[error("cannot read the source: {0}")]
     Source(String),
-    /// What arrived is not what was sent.
-    #[error("what arrived is not what was sent: {0}")]
+    /// The received data differs from the data that was sent.
+    #[error("received data differs from the data sent: {0}")]
     Corrupt(&'static str),
-    /// A snapshot does not hold the same at both ends. It will not by trying again.
+    /// A snapshot has different content at the two ends. A retry would not change that.
     #[error("{0}")]
     Different(Difference),
 }
 
-/// A snapshot that does not hold the same at both ends.
+/// A snapshot with different content at the two ends.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "snapshot \"{name}\"{of} does not hold the same at both ends: the source has {source_content}, the destination \
@@ -38,58 +38,58 @@ pub enum TransferError {
     of = if *.base { ", on which the transfer builds," } else { "" }
 )]
 pub struct Difference {
-    /// Its name at the source.
+    /// Name at the source.
     pub name: String,
-    /// It is what the transfer was to build on, not what it has brought.
+    /// True for the base of the transfer, false for the snapshot that it transferred.
     pub base: bool,
-    /// By the source's tree.
+    /// Hash of the source's tree.
     pub source_content: ContentHash,
-    /// By the destination's tree.
+    /// Hash of the destination's tree.
     pub destination: ContentHash,
 }
 
-/// Where a transfer is.
+/// Phase of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// The two sides agree on what is to be sent, from where.
+    /// The two sides agree on the snapshots and the position.
     Setup,
-    /// Data moves: what a throttle holds for.
+    /// Data moves. A throttle limits only this phase.
     Data,
-    /// The destination makes what came its newest snapshot.
+    /// The destination makes the received data its newest snapshot.
     Finalise,
-    /// It has ended well.
+    /// The transfer has succeeded.
     Done,
 }
 
-/// How far a transfer is.
+/// Counters and times of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// The phase that the transfer is in.
+    /// Current phase.
     pub phase: Phase,
-    /// Bytes before compression, with those before a restart from a checkpoint.
+    /// Bytes before compression, including those before a restart from a checkpoint.
     pub logical: u64,
-    /// Bytes on the wire, with those before a restart.
+    /// Bytes on the wire, including those before a restart.
     pub wire: u64,
-    /// Of `logical`, those before the restart.
+    /// The part of `logical` before the restart.
     pub resumed: u64,
-    /// Of `wire`, those before the restart.
+    /// The part of `wire` before the restart.
     pub resumed_wire: u64,
-    /// Of `logical`, those that are durable at the destination.
+    /// The part of `logical` that is durable at the destination.
     pub durable: u64,
-    /// `logical` when all will have been sent, if that was counted.
+    /// Expected final value of `logical`; `None` if it was not counted.
     pub total: Option<u64>,
-    /// When it began, on the caller's clock.
+    /// Start, on the caller's clock.
     pub began: Nanos,
-    /// When the first data were sent or received.
+    /// Time at which the first data was sent or received.
     pub data_began: Option<Nanos>,
-    /// When the last data had been.
+    /// Time at which the last data was sent or received.
     pub data_ended: Option<Nanos>,
-    /// When it ended well.
+    /// Time of the successful end.
     pub ended: Option<Nanos>,
 }
 
 impl Progress {
-    /// Of a transfer that begins now.
+    /// Returns the counters of a transfer that begins now.
     pub fn new(now: Nanos) -> Progress {
         Progress {
             phase: Phase::Setup,
@@ -107,7 +107,7 @@ impl Progress {
     }
 }
 
-/// Appends the word that a transfer ends on request.
+/// Appends the refusal that ends a transfer on request.
 pub(crate) fn aborted(out: &mut Vec<u8>) {
     let refusal = Refusal {
         reason: Reason::Aborted,

@@ -1,8 +1,9 @@
 //! The destination's side of a transfer.
 //!
-//! Nothing is begun on a base that does not hold the same at both ends, and nothing is shown to clients before the
-//! destination's own tree was compared with the source's ([`weir_volume::ContentHash`]): a transfer that has ended well has
-//! been proven. What fails the proof is discarded, and clients go on seeing the snapshot before.
+//! No transfer starts on a base that differs between the two ends. No snapshot becomes visible to
+//! clients before the destination's own tree was compared with the source's
+//! ([`weir_volume::ContentHash`]). So a transfer that has succeeded has been proven. If the proof
+//! fails, the data is discarded, and clients continue to see the previous snapshot.
 
 use std::sync::Arc;
 
@@ -17,46 +18,47 @@ use crate::wire::{
     Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
 };
 
-/// Differing records that are hashed in a step: some milliseconds.
+/// Number of differing records hashed in a step; takes some milliseconds.
 const HASH_STEP: usize = 16_384;
 
-/// What the destination has requested from the source.
+/// Snapshots that the destination has requested from the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The difference to this snapshot; `None`: to nothing.
+    /// Base of the difference; `None` requests everything.
     pub base: Option<SnapshotIdentity>,
-    /// The snapshot that the transfer is to bring.
+    /// The snapshot to transfer.
     pub target: SnapshotIdentity,
 }
 
-/// What a frame did.
+/// Effect of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The transfer has begun; so many bytes of it had come before.
+    /// The transfer has begun or resumed.
     Began {
-        /// Bytes before compression that had come before.
+        /// Bytes before compression that an earlier attempt has received.
         resumed: u64,
     },
-    /// Data, so many bytes on the wire: ask the throttle before the next frame is read.
+    /// Data of so many bytes on the wire: ask the throttle before reading the next frame.
     Data(u64),
-    /// Nothing to be noted.
+    /// No effect that the caller has to handle.
     Nothing,
-    /// All has come, and is being compared: call [`Receiver::prove`] until it returns something else.
+    /// All data has arrived and is being compared: call [`Receiver::prove`] until it returns
+    /// something else.
     Proving,
-    /// The snapshot is complete and durable, and is what clients see.
+    /// The snapshot is complete and durable, and clients see it.
     Done {
-        /// Its identity in the destination volume.
+        /// The snapshot's number in the destination volume.
         snapshot: u32,
     },
 }
 
 enum State {
-    /// Nothing was offered yet.
+    /// No transfer was offered yet.
     Idle,
     Data(Box<Receive>),
-    /// All has come; the trees are being compared.
+    /// All data has arrived; the trees are being compared.
     Proving(Box<Proof>),
-    /// The snapshot was there before the transfer: its number, and what it holds here.
+    /// The snapshot existed before the transfer: its number, and the hash of its content here.
     There(u32, ContentHash),
     Over,
 }
@@ -64,15 +66,16 @@ enum State {
 struct Proof {
     receive: Receive,
     walk: ContentWalk,
-    /// What the source has.
+    /// Content of the snapshot at the source.
     content: ContentHash,
 }
 
 /// The destination's side of one transfer.
 ///
-/// Hand in the frames that come and send what it appends to `out`, until it returns [`Received::Done`]. It blocks while
-/// the destination's engine is behind, at the end for a checkpoint, so it wants a thread. Dropping it ends the
-/// transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
+/// The caller passes in the frames that arrive and sends the replies appended to `out`, until
+/// [`Received::Done`] is returned. Calls block while the destination's engine is behind, and at the
+/// end for a checkpoint, so the receiver needs its own thread. Dropping it ends the transfer;
+/// received data is kept, and the next transfer of the same snapshot resumes after it.
 pub struct Receiver {
     volume: Arc<Volume>,
     wanted: Wanted,
@@ -85,11 +88,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives `wanted`, and nothing else, into `volume`, which must be protected
+    /// Creates a receiver of `wanted`, and of nothing else, into `volume`, which must be protected
     /// ([`weir_volume::Engine::protect`]).
     ///
     /// # Errors
-    /// `Volume(Invalid)` if it is not.
+    /// `Volume(Invalid)` if `volume` is not protected.
     pub fn new(
         volume: &Arc<Volume>,
         wanted: Wanted,
@@ -110,10 +113,10 @@ impl Receiver {
         })
     }
 
-    /// Takes in a frame; appends replies to `out`.
+    /// Handles a frame, and appends replies to `out`.
     ///
     /// # Errors
-    /// The transfer is over. `out` has what is to be sent to the other side before closing.
+    /// The transfer has failed. `out` has a refusal to send to the other side before closing.
     pub fn frame(
         &mut self,
         frame: &Frame<'_>,
@@ -122,7 +125,7 @@ impl Receiver {
     ) -> Result<Received, TransferError> {
         let result = self.take(frame, out, now);
         match &result {
-            // It has ended the transfer itself.
+            // The other side has ended the transfer itself.
             Err(TransferError::Refused(_)) if frame.kind == Kind::Refusal => {
                 self.state = State::Over;
                 result
@@ -131,11 +134,12 @@ impl Receiver {
         }
     }
 
-    /// Goes on comparing what has come with what the source has; appends replies to `out`. Blocks the thread for some
-    /// milliseconds, at the end for a checkpoint.
+    /// Continues the comparison of the received data with the source's; appends replies to `out`.
+    /// Blocks the thread for some milliseconds, and at the end for a checkpoint.
     ///
     /// # Errors
-    /// The transfer is over, as in [`Receiver::frame`]; `Different` if the proof has failed: what came is discarded.
+    /// The transfer has failed, as in [`Receiver::frame`]. `Different` if the proof has failed; the
+    /// received data is then discarded.
     pub fn prove(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<Received, TransferError> {
         let result = self.compare(out, now);
         self.ended(result, out)
@@ -263,7 +267,7 @@ impl Receiver {
                 "the destination does not have the snapshot that the transfer builds on",
             )
         };
-        // The end of an earlier attempt was lost on its way.
+        // The reply at the end of an earlier attempt was lost.
         if let Some(there) = self.volume.snapshot_with(incoming.target) {
             let content = self.volume.content_walk(incoming.target)?.finish()?;
             self.state = State::There(there.id, content);
@@ -310,14 +314,14 @@ impl Receiver {
             wire: mark.wire,
         };
         resume.frame(out)?;
-        // Less may be durable than is there to go on from.
+        // Less may be durable than was received.
         self.acknowledge(out)?;
         Ok(Received::Began {
             resumed: mark.logical,
         })
     }
 
-    /// Refuses what does not hold the same at both ends.
+    /// Refuses content that differs between the two ends.
     fn equal(
         &self,
         base: bool,
@@ -341,13 +345,15 @@ impl Receiver {
         }))
     }
 
-    /// All has come: makes it durable, so that the tree is what it is to be, and begins to compare.
+    /// Handles the end of the data: makes it durable, so that the tree is final, and begins the
+    /// comparison.
     fn complete(&mut self, end: End) -> Result<Received, TransferError> {
         let State::Data(mut receive) = std::mem::replace(&mut self.state, State::Over) else {
             return Err(WireError::Malformed("a message at the wrong time").into());
         };
         if end.digest != self.digest {
-            // Frames were lost, though each that came was sound: nothing of it can be relied on.
+            // Frames were lost, though each that arrived was valid: none of the data can be relied
+            // on.
             receive.discard()?;
             return Err(TransferError::Corrupt("parts of the stream are missing"));
         }
@@ -398,7 +404,7 @@ impl Receiver {
         self.progress.ended = Some(now);
     }
 
-    /// Reports to the source what has become durable since the last report.
+    /// Reports to the source the data that has become durable since the last report.
     fn acknowledge(&mut self, out: &mut Vec<u8>) -> Result<(), TransferError> {
         if let State::Data(receive) = &self.state {
             let logical = receive.durable();
@@ -416,7 +422,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// To be called about once a second, data or not: sees to it that a checkpoint is never older than some seconds.
+    /// Limits the age of a checkpoint to some seconds. To be called about once a second, whether
+    /// data arrives or not.
     pub fn tick(&mut self, out: &mut Vec<u8>, _now: Nanos) {
         if let State::Data(receive) = &self.state {
             receive.age(AGE);
@@ -425,22 +432,22 @@ impl Receiver {
         let _ = self.acknowledge(out);
     }
 
-    /// What the source offers, once it has.
+    /// Returns the source's offer; `None` before it has arrived.
     pub fn offered(&self) -> Option<&Begin> {
         self.begin.as_ref()
     }
 
-    /// What the source said last that it waits for.
+    /// Returns the limit that the source last reported to wait for.
     pub fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// Digest of what was received.
+    /// Returns the digest of the received data.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// How far it is.
+    /// Returns the counters and times so far.
     pub fn progress(&self) -> Progress {
         self.progress
     }

@@ -1,12 +1,13 @@
 //! The source's side of a transfer.
 //!
-//! Beside the difference, its records are gone through once more for the hash by which the destination proves at the end
-//! that it has what the source has ([`weir_volume::ContentWalk`]): from the tree, not from what was sent, a little with each
-//! frame, so that it is there when the last data are.
+//! In parallel with the difference, a second walk over the records computes the hash by which the
+//! destination proves at the end that it has the source's content ([`weir_volume::ContentWalk`]).
+//! The hash is made from the tree, not from the data that was sent. A part of it is done with each
+//! frame, so that it is ready after the last data.
 //!
-//! The difference is read ahead by [`AHEAD_BLOCKS`] blocks, which are fetched together, so that the disk sees long
-//! reads; that, and the frame under construction, is all the memory that a transfer takes. A frame is no longer than
-//! what a throttle gives out at once.
+//! The difference is read ahead by [`AHEAD_BLOCKS`] blocks, which are fetched together, so that the
+//! disk gets long reads. These and the frame under construction are all the memory that a transfer
+//! uses. A frame is at most as long as a throttle's grant.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,48 +26,49 @@ use crate::wire::{
     WireError,
 };
 
-/// Differing records that are hashed with each frame: more than a frame holds.
+/// Number of differing records hashed with each frame: more than a frame holds.
 const HASH_AHEAD: usize = 1024;
 
-/// Differing records that are hashed in a step once all has been sent: some milliseconds.
+/// Number of differing records hashed in a step once all data has been sent; takes some
+/// milliseconds.
 const HASH_STEP: usize = 16_384;
 
-/// Bytes of a payload.
+/// Maximum number of bytes of a payload.
 const ROOM: usize = PIECE as usize - HEADER;
 
-/// How a transfer is sent.
+/// Options of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Compress with zstd at this level (1 to 19); `None`: not.
+    /// Level of compression with zstd (1 to 19); `None` is no compression.
     pub compress: Option<i32>,
-    /// Count beforehand what will be sent: reads the difference's records twice, its data not.
+    /// True to count the bytes beforehand: reads the difference's records twice, but not its data.
     pub count: bool,
 }
 
-/// What a step of the sender gave.
+/// Result of a step of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// `out` has a frame of data more, of so many bytes on the wire, at most
-    /// [`weir_relations::throttle::PIECE`]: ask the throttle before they go.
+    /// `out` has another frame of data, of so many bytes on the wire, at most
+    /// [`weir_relations::throttle::PIECE`]: ask the throttle before sending it.
     Data(u64),
-    /// `out` has something more that no throttle counts.
+    /// `out` has another frame that no throttle counts.
     Control,
-    /// There is nothing to send yet; the next step goes on working.
+    /// There is nothing to send yet; the next step continues the work.
     Working,
-    /// There is nothing to send before the other side has spoken.
+    /// There is nothing to send before the other side has replied.
     Wait,
-    /// The transfer has ended well.
+    /// The transfer has succeeded.
     Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The offer is to be made.
+    /// The offer has to be made.
     Begin,
-    /// The destination has not said where to begin.
+    /// The offer was made; the destination has not replied.
     Offered,
     Data,
-    /// All has been sent, and the destination has not said that it has it.
+    /// All data has been sent; the destination has not confirmed the snapshot.
     Ended,
     Done,
     Failed,
@@ -74,32 +76,33 @@ enum State {
 
 /// The source's side of one transfer.
 ///
-/// Drive it: call [`Sender::step`], which appends to `out`, send that, and hand in what the other side sends
-/// ([`Sender::frame`]), until it returns `Done`. Steps read from the disk and block; so they want a thread. Dropping the
-/// sender ends the transfer; the destination keeps what it has.
+/// The caller repeats [`Sender::step`], sends the frames appended to `out`, and passes the other
+/// side's frames to [`Sender::frame`], until a step returns `Done`. Steps read from the disk and
+/// block, so the sender needs its own thread. Dropping it ends the transfer; the destination keeps
+/// the received data.
 pub struct Sender {
     outgoing: Outgoing,
     options: SendOptions,
     state: State,
-    /// What the transfer builds on, and what that holds here.
+    /// Base of the transfer, with the hash of its content here; `None` sends everything.
     base: Option<Base>,
-    /// On the way to what the snapshot holds here.
+    /// Walk that computes `content`.
     walk: ContentWalk,
     content: Option<ContentHash>,
-    /// Read, and not sent.
+    /// Operations that were read and not sent.
     queue: VecDeque<Sent>,
     pages: VecDeque<weir_volume::Frame>,
-    /// There is nothing more to be read.
+    /// True if the difference has been read completely.
     read_all: bool,
     digest: u64,
     progress: Progress,
 }
 
 impl Sender {
-    /// Sends `target` as its difference to `base`, both snapshots of `volume`; without a base, all of it.
-    /// Both are held: they cannot be deleted meanwhile. Blocks, if they are very new until a checkpoint has made
-    /// them; and for as long as hashing the whole base takes if its hash is not known
-    /// ([`weir_volume::Volume::content_walk`]).
+    /// Creates a sender of `target` as its difference to `base`, both snapshots of `volume`;
+    /// without a base, of all of it. Neither can be deleted before the sender is dropped. Blocks
+    /// until a checkpoint has made very new snapshots durable. Blocks also while the whole base is
+    /// hashed if its hash is not known ([`weir_volume::Volume::content_walk`]).
     ///
     /// # Errors
     /// `Volume(NotFound)` if there is no such snapshot, `Volume(Invalid)` if the base is newer.
@@ -144,7 +147,7 @@ impl Sender {
     /// Appends the next frame to `out`. Blocks while it reads.
     ///
     /// # Errors
-    /// The transfer is over; `out` has what is to be sent to the other side before closing.
+    /// The transfer has failed. `out` has a refusal to send to the other side before closing.
     pub fn step(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<SendStep, TransferError> {
         match self.state {
             State::Begin => {
@@ -215,7 +218,7 @@ impl Sender {
         Ok(SendStep::Data(bytes as u64))
     }
 
-    /// What the snapshot holds, once that is known.
+    /// Continues hashing, and returns the hash of the snapshot's content once it is complete.
     fn hash(&mut self, records: usize) -> Result<Option<ContentHash>, TransferError> {
         if self.content.is_none() {
             self.content = self.walk.advance(records)?;
@@ -223,7 +226,7 @@ impl Sender {
         Ok(self.content)
     }
 
-    /// Reads on, and the blocks of what was read.
+    /// Reads the next operations, and the blocks that they need.
     fn read_ahead(&mut self) -> Result<(), TransferError> {
         let mut wanted: Vec<BlockRef> = Vec::with_capacity(AHEAD_BLOCKS + 32);
         let mut bytes = 0;
@@ -244,13 +247,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Appends a payload of what was read.
+    /// Appends a payload of operations that were read.
     fn fill(&mut self, out: &mut Vec<u8>) {
         let mut ops = Ops::begin(out);
         let mut data = 0;
         let mut position = Position::END;
         while let Some(sent) = self.queue.front_mut() {
-            // Saturates: one operation may take more than is meant.
+            // Saturates: one operation may be longer than the limit.
             let room = ROOM.saturating_sub(ops.len() + data);
             match sent {
                 Sent::Put { at, value } => {
@@ -271,7 +274,7 @@ impl Sender {
                 }
                 Sent::Data { at, blocks, holes } => {
                     let each = BLOCK_SIZE + 4;
-                    // Saturates: likewise.
+                    // Saturates for the same reason.
                     let fit = (room.saturating_sub(data_size(0)) / each).min(blocks.len());
                     if fit == 0 && (!blocks.is_empty() || data_size(0) > room) {
                         position = *at;
@@ -304,10 +307,10 @@ impl Sender {
         }
     }
 
-    /// Takes in a frame of the other side.
+    /// Handles a frame of the other side.
     ///
     /// # Errors
-    /// The transfer is over.
+    /// The transfer has failed.
     pub fn frame(&mut self, frame: &Frame<'_>, now: Nanos) -> Result<(), TransferError> {
         let taken = self.take(frame, now);
         if taken.is_err() {
@@ -351,18 +354,18 @@ impl Sender {
         }
     }
 
-    /// How far it is.
+    /// Returns the counters and times so far.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Appends the word for the other side that the transfer ends on request.
+    /// Appends the refusal that tells the other side that the transfer ends on request.
     pub fn abort(self, out: &mut Vec<u8>) {
         crate::progress::aborted(out);
     }
 }
 
-/// Bytes that it takes in a payload.
+/// Returns the bytes of an operation in a payload, without pages.
 fn size(sent: &Sent) -> usize {
     match sent {
         Sent::Put { value, .. } => put_size(value.len()),
@@ -371,7 +374,7 @@ fn size(sent: &Sent) -> usize {
     }
 }
 
-/// Bytes that will be sent before compression, but for a few a frame.
+/// Returns the bytes that will be sent before compression, within a few bytes for each frame.
 fn count(outgoing: &mut Outgoing) -> Result<u64, TransferError> {
     let (mut bytes, mut frame) = (0u64, PREFIX);
     while let Some(sent) = outgoing.advance()? {

@@ -1,6 +1,7 @@
-//! What the managers of two nodes say to each other, in control frames ([`crate::wire::Kind::Control`]): JSON, one
-//! question and one reply at a time. The destination's node sends the questions. After [`Told::Sending`] the connection
-//! belongs to the transfer until that has ended, and then to questions again.
+//! Messages between two nodes around transfers, in control frames ([`crate::wire::Kind::Control`]):
+//! JSON, one request and one reply at a time. The destination's node sends the requests. After
+//! [`Told::Sending`] the connection is used by the transfer until that has ended, and then for
+//! requests again.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,96 +10,96 @@ use weir_volume::ContentHash;
 
 use weir_relations::plan::Volume;
 
-/// A question of the destination's node.
+/// Request of the destination's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// What is there of this volume.
+    /// Describe this volume.
     Volume(Named),
-    /// Take a snapshot for a relationship, or find it taken.
+    /// Take a snapshot for a relationship, or find it if it was taken.
     Take {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
-        /// The name that the snapshot is to have.
+        /// Name of the snapshot.
         name: String,
     },
-    /// The destination has this snapshot and goes on from it: keep it for the next transfer. Sent at each transfer's
-    /// end, since the one that sent the snapshot may have failed after it.
+    /// The destination has this snapshot and continues from it: keep it for the next transfer. Sent
+    /// at each transfer's end, because the sender of the snapshot may have failed after sending.
     Keep {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
         /// UUID of the relationship.
         relationship: String,
-        /// Where to: `svm:volume` at the node that asks.
+        /// Destination as `svm:volume` on the requesting node.
         destination: String,
         /// The newest snapshot of the destination.
         newest: SnapshotIdentity,
     },
-    /// Delete snapshots of a relationship's own that no transfer needs any more.
+    /// Delete a relationship's own snapshots that no transfer needs any more.
     Drop {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
         /// UUID of the relationship.
         relationship: String,
-        /// The names of the snapshots.
+        /// Names of the snapshots.
         names: Vec<String>,
     },
-    /// What a snapshot holds: compared before anything is built upon it.
+    /// Return the hash of a snapshot's content. It is compared before the snapshot becomes a base.
     Content {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
-        /// The snapshot whose content is requested.
+        /// The snapshot to hash.
         snapshot: SnapshotIdentity,
     },
-    /// Send a file of a snapshot over this connection: after [`Told::File`], frames of
-    /// [`Kind::Records`](crate::wire::Kind::Records), each the offset of a piece (8 bytes, little-endian) and its bytes, and
-    /// then [`Told::FileEnd`].
+    /// Send a file of a snapshot over this connection. [`Told::File`] is followed by frames of
+    /// [`Kind::Records`](crate::wire::Kind::Records), each with the offset of a piece (8 bytes,
+    /// little-endian) and its bytes, and then by [`Told::FileEnd`].
     File {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
         /// The snapshot that has the file.
         snapshot: SnapshotIdentity,
-        /// From the volume's root.
+        /// Path from the volume's root.
         path: String,
-        /// The restore's throttle, KB/s.
+        /// Throttle of the restore in KB/s; `None` is unlimited.
         throttle: Option<u64>,
-        /// Compress frames on the wire.
+        /// True to compress frames on the wire.
         compress: bool,
     },
     /// Send a snapshot over this connection.
     Send {
-        /// The source volume, on the node that is asked.
+        /// Source volume.
         volume: Named,
         /// UUID of the relationship.
         relationship: String,
-        /// Where to: `svm:volume` at the node that asks.
+        /// Destination as `svm:volume` on the requesting node.
         destination: String,
-        /// As a difference to this one; `None`: as a whole.
+        /// Base of the difference; `None` sends everything.
         base: Option<SnapshotIdentity>,
         /// The snapshot to send.
         target: SnapshotIdentity,
-        /// The relationship's throttle, KB/s.
+        /// Throttle of the relationship in KB/s; `None` is unlimited.
         throttle: Option<u64>,
-        /// Compress frames on the wire.
+        /// True to compress frames on the wire.
         compress: bool,
     },
 }
 
-/// What belongs to a file besides its contents.
+/// Size and metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHead {
-    /// Bytes.
+    /// Size of the contents in bytes.
     pub size: u64,
     /// The low 12 bits of the POSIX mode.
     pub mode: u32,
     /// The owner's user ID.
     pub uid: u32,
-    /// Its group ID.
+    /// The owner's group ID.
     pub gid: u32,
-    /// Last access: seconds since 1970, and nanoseconds.
+    /// Time of the last access: seconds since 1970, and nanoseconds.
     pub atime: (i64, u32),
-    /// Last change of the contents.
+    /// Time of the last change of the contents, like `atime`.
     pub mtime: (i64, u32),
-    /// Creation.
+    /// Time of creation, like `atime`.
     pub btime: (i64, u32),
     /// DOS attributes.
     pub dos: u16,
@@ -110,12 +111,12 @@ pub struct FileHead {
     pub streams: Vec<(Vec<u8>, u64)>,
 }
 
-/// A volume of the node that is asked.
+/// Name of a volume on the node that receives the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
-    /// The storage virtual machine.
+    /// Name of the storage virtual machine.
     pub vserver: String,
-    /// The volume's name in it.
+    /// Name of the volume in it.
     pub volume: String,
 }
 
@@ -124,22 +125,23 @@ pub struct Named {
 pub enum Told {
     /// To [`Ask::Volume`]: the volume's state.
     Volume(Box<Volume>),
-    /// That is what it holds.
+    /// To [`Ask::Content`]: the hash of the snapshot's content.
     Content(ContentHash),
-    /// It takes longer; the reply is still to come.
+    /// The request takes longer; the reply follows.
     Working,
-    /// What was requested is done.
+    /// The request was carried out.
     Done,
-    /// The transfer's frames follow.
+    /// To [`Ask::Send`]: the transfer's frames follow.
     Sending,
-    /// To [`Ask::File`]; the pieces of its contents that are not all zeroes follow, then those of its streams, each behind the
-    /// end of what comes before.
+    /// To [`Ask::File`]. The pieces of its contents that are not all zeroes follow, then those of
+    /// its streams. The offsets of each stream start after the end of the previous one.
     File(Box<FileHead>),
-    /// They have been sent: SHA-256 of the size (8 bytes) and of each piece's offset (8 bytes) and bytes, little-endian.
+    /// All pieces have been sent. SHA-256 of the size (8 bytes), and of each piece's offset (8
+    /// bytes) and bytes; numbers are little-endian.
     FileEnd([u8; 32]),
-    /// No, and asking again will not help.
+    /// The request is refused, and a retry would be too.
     Refused(String),
-    /// Not now; asking again later may help.
+    /// The request cannot be carried out now; a retry may succeed.
     Later(String),
 }
 
@@ -152,7 +154,7 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 /// Decodes a message from JSON.
 ///
 /// # Errors
-/// They are no such message.
+/// The bytes are no such message.
 pub fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(bytes)
         .map_err(|e| format!("the peer sent a message of another shape: {e}"))

@@ -1,13 +1,14 @@
-//! What two nodes say to each other: frames (byte layout in docs/internals/format.md).
+//! Frames between two nodes (byte layout in docs/internals/format.md).
 //!
-//! A connection begins with a [`Hello`] from each side, by which versions that do not understand each other part with a
-//! clear word. After that it carries frames. A frame is at most [`MAX_PAYLOAD`] long and has a checksum over everything
-//! that it is, so what a decoder hands out is what an encoder was given, or the connection ends: there is nothing to
-//! resynchronise with, a transfer goes on from its checkpoint over a new one.
+//! A connection begins with a [`Hello`] from each side, which detects incompatible versions. After
+//! that it carries frames. A frame is at most [`MAX_PAYLOAD`] long and has a checksum over all its
+//! bytes. So a decoder returns exactly the frames that an encoder was given, or the connection
+//! ends. There is no resynchronization within a stream; a transfer resumes from its checkpoint over
+//! a new connection.
 //!
-//! Compression is by frame, and a flag in the frame says so, so it can be left out where it does not pay, and a reader
-//! needs to hold no more than a frame. The checksum is over the bytes on the wire: nothing is decompressed that was
-//! damaged.
+//! Frames are compressed individually, and a flag in the frame says so. Compression can be omitted
+//! where it does not pay, and a reader never holds more than a frame. The checksum is over the
+//! bytes on the wire, so damaged data is never decompressed.
 //!
 //! The codec is sans-I/O and total: any bytes give frames or an error.
 
@@ -20,28 +21,29 @@ use weir_volume::{ContentHash, Position};
 /// Bytes before a frame's payload.
 pub const HEADER: usize = 16;
 
-/// What this program speaks. Earlier versions were never released: they sent other identities and other records.
+/// Version of the protocol that this program speaks. Earlier versions were never released; they had
+/// other identities and records.
 pub const VERSION: u16 = 4;
 
-/// The oldest version that it understands.
+/// Oldest version that this program understands.
 pub const OLDEST: u16 = 4;
 
 const MAGIC: [u8; 8] = *b"WEIRREPL";
 const COMPRESSED: u8 = 1;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// [`Hello`], the first of each side.
+    /// [`Hello`], the first frame of each side.
     Hello = 1,
-    /// Whatever the managers of the two nodes have to say to each other; not interpreted here.
+    /// A message of [`crate::session`], or of another protocol above; not interpreted here.
     Control = 2,
     /// [`Begin`], from the source.
     Begin = 3,
     /// [`Resume`], the destination's reply.
     Resume = 4,
-    /// Records and data, from the source: what a throttle counts.
+    /// Operations and data, from the source. The only kind that a throttle counts.
     Records = 5,
     /// [`End`], from the source.
     End = 6,
@@ -73,26 +75,26 @@ impl Kind {
     }
 }
 
-/// Why a stream cannot be read on.
+/// Cause for which the rest of a stream cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
     /// A checksum is wrong.
-    #[error("the stream is damaged: a frame's checksum is wrong")]
+    #[error("cannot read the stream: a frame's checksum is wrong")]
     Checksum,
-    /// Something that no peer of this version sends.
-    #[error("the stream is malformed: {0}")]
+    /// A frame that no peer of this version sends.
+    #[error("cannot read the stream: {0}")]
     Malformed(&'static str),
-    /// The peer is no replication service.
-    #[error("the peer does not speak this protocol")]
+    /// The peer is not a replication service.
+    #[error("cannot use the connection: the peer is not a replication service")]
     Foreign,
-    /// The peer's version and ours have nothing in common.
+    /// The peer and this program have no version in common.
     #[error(
         "the peer speaks versions {oldest} to {newest} of the protocol, this node {OLDEST} to {VERSION}"
     )]
     Version {
-        /// The oldest that the peer understands.
+        /// Oldest version that the peer understands.
         oldest: u16,
-        /// The one that it speaks.
+        /// Version that the peer speaks.
         newest: u16,
     },
 }
@@ -100,16 +102,16 @@ pub enum WireError {
 /// A frame that was received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// What the payload is.
+    /// Kind of the payload.
     pub kind: Kind,
-    /// Its payload, decompressed if it was compressed.
+    /// Payload, decompressed if it was compressed.
     pub payload: Cow<'a, [u8]>,
-    /// Bytes that it took on the wire, with its header.
+    /// Bytes on the wire, including the header.
     pub wire: usize,
 }
 
-/// Appends a frame to `out`; returns its bytes on the wire. `level`: compress it with zstd at this level if that makes
-/// it smaller.
+/// Appends a frame to `out` and returns its bytes on the wire. With a `level`, compresses it with
+/// zstd at that level if that makes it smaller.
 ///
 /// # Errors
 /// `Malformed` if the payload is longer than [`MAX_PAYLOAD`].
@@ -124,14 +126,14 @@ pub fn put_frame(
     end_frame(out, begin, kind, level)
 }
 
-/// Begins a frame whose payload is to be appended to `out`; returns what [`end_frame`] needs to know.
+/// Begins a frame whose payload the caller appends to `out`. Returns its start for [`end_frame`].
 pub fn begin_frame(out: &mut Vec<u8>) -> usize {
     let begin = out.len();
     out.extend_from_slice(&[0; HEADER]);
     begin
 }
 
-/// Ends the frame that began at `begin`; returns its bytes on the wire.
+/// Ends the frame that began at `begin` and returns its bytes on the wire.
 ///
 /// # Errors
 /// As [`put_frame`].
@@ -169,21 +171,21 @@ pub fn end_frame(
     Ok(HEADER + length)
 }
 
-/// Bytes in, frames out. Holds a frame at most, and what was read beyond it.
+/// Splits a stream into frames. Holds one frame at most, and the bytes that were read beyond it.
 #[derive(Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of it that have been handed out.
+    /// Bytes of `buffer` that have been returned in frames.
     read: usize,
 }
 
 impl Decoder {
-    /// A decoder that has read nothing.
+    /// Creates a decoder at the start of a stream.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Takes in what was received. Call [`Decoder::frame`] until it returns `None` before the next.
+    /// Adds received bytes. Call [`Decoder::frame`] until it returns `None` before the next call.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.read > 0 {
             self.buffer.drain(..self.read);
@@ -192,10 +194,10 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame.
+    /// Returns the next complete frame; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The stream cannot be read on; the connection is to be closed.
+    /// The rest of the stream cannot be read; the connection has to be closed.
     pub fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let rest = self.buffer.get(self.read..).unwrap_or_default();
         let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {
@@ -259,95 +261,98 @@ impl Decoder {
 /// The first frame of each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// The version that it speaks.
+    /// Version that the node speaks.
     pub version: u16,
-    /// The oldest one that it understands.
+    /// Oldest version that the node understands.
     pub oldest: u16,
     /// Identity of the node's aggregate.
     pub node: [u8; 16],
 }
 
-/// What a transfer builds on.
+/// Base of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Base {
     /// The snapshot that both sides have.
     pub identity: SnapshotIdentity,
-    /// What it holds at the source: the transfer goes on only if it holds the same at the destination.
+    /// Hash of its content at the source. The transfer continues only if the destination's is the
+    /// same.
     pub content: ContentHash,
 }
 
-/// What a transfer brings: the first frame of it.
+/// Offer of a transfer, its first frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
-    /// What it is the difference to; `None`: nothing, all is sent.
+    /// Base of the difference; `None` sends everything.
     pub base: Option<Base>,
-    /// The snapshot that the transfer brings.
+    /// The snapshot that is transferred.
     pub target: SnapshotIdentity,
-    /// The name that the snapshot gets.
+    /// Name of the snapshot.
     pub name: String,
-    /// The snapshot's label; empty: none.
+    /// Label of the snapshot; empty is none.
     pub label: String,
-    /// When it was made.
+    /// Time of its creation.
     pub created: Time,
-    /// Inodes with lower numbers were there, unless they had been removed.
+    /// Inodes below this number existed in the base, unless they had been deleted.
     pub next_ino: u64,
     /// The key of the source's directory hash.
     pub key: (u64, u64),
     /// Bytes of file data in the snapshot.
     pub referenced: u64,
-    /// Bytes that the transfer will send before compression, if they were counted.
+    /// Bytes that will be sent before compression; `None` if they were not counted.
     pub total: Option<u64>,
 }
 
-/// Where the destination wants the transfer to begin.
+/// Position from which the destination wants the transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resume {
-    /// The first position that is to be sent.
+    /// First position to send.
     pub position: Position,
-    /// Digest of what was sent before.
+    /// Digest of the data sent before.
     pub digest: u64,
-    /// Bytes received before, as before compression.
+    /// Bytes received before, counted before compression.
     pub logical: u64,
-    /// Bytes received before, as on the wire.
+    /// Bytes received before, counted on the wire.
     pub wire: u64,
 }
 
-/// Everything has been sent.
+/// End of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// Digest of all that was sent.
+    /// Digest of all data that was sent.
     pub digest: u64,
-    /// What the snapshot holds at the source, by its tree: the destination compares its own tree with it.
+    /// Hash of the snapshot's content at the source, made from its tree. The destination compares
+    /// it with its own tree.
     pub content: ContentHash,
 }
 
-/// The snapshot has arrived, and is what clients of the destination see.
+/// The snapshot is complete, and clients of the destination see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// Its identity in the destination volume.
+    /// The snapshot's number in the destination volume.
     pub snapshot: u32,
 }
 
-/// So much is durable at the destination: a transfer that is cut short now goes on from there.
+/// Data that is durable at the destination: a transfer that is cut short now resumes after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
-    /// Bytes before compression, from the transfer's very beginning.
+    /// Bytes before compression, from the start of the first attempt.
     pub logical: u64,
 }
 
-/// What the source waits for before it sends on. The destination reports it as the limit that binds.
+/// Limit that the source waits for before it sends more. The destination reports it as the limit
+/// that binds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pace {
-    /// No limit of its own.
+    /// No limit.
     #[default]
     Free,
-    /// It waits for the relationship's throttle.
+    /// The relationship's throttle.
     Relationship,
-    /// Its node's limit on all that goes out.
+    /// The node's global limit on outgoing transfers.
     Outgoing,
 }
 
-/// Why a transfer ends.
+/// Refusal that ends a transfer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
@@ -357,27 +362,28 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// Kinds of refusal, by their number on the wire.
+/// Kind of a refusal, by its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Reason {
-    /// None of the others; the text says what.
+    /// None of the others; the text has the cause.
     Other = 0,
-    /// The destination does not have the snapshot that the difference is to, or sees another one.
+    /// The destination does not have the base of the difference, or its readers see another
+    /// snapshot.
     NoCommonSnapshot = 1,
-    /// The destination can be written to.
+    /// The destination is writable.
     NotProtected = 2,
-    /// Another transfer into it is running.
+    /// Another transfer into the destination is running.
     Busy = 3,
     /// The destination is too small, or its aggregate is full.
     NoSpace = 4,
-    /// Something could not be read or written.
+    /// A read or write has failed.
     Io = 5,
-    /// What arrived is not what was sent.
+    /// The received data differs from the data that was sent.
     Corrupt = 6,
-    /// The transfer was ended on request.
+    /// The transfer was aborted on request.
     Aborted = 7,
-    /// A snapshot does not hold the same at both ends.
+    /// A snapshot has different content at the two ends.
     Different = 8,
 }
 
@@ -422,7 +428,7 @@ impl<'a> Bytes<'a> {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Names are at most 255 bytes; a longer text loses its end.
+    // Names are at most 255 bytes; a longer text is truncated.
     let bytes = text.as_bytes();
     let bytes = bytes.get(..usize::from(u16::MAX)).unwrap_or(bytes);
     out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
@@ -433,16 +439,16 @@ fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
     out.extend_from_slice(&identity.encode());
 }
 
-/// A message with a frame of its own.
+/// A message that has its own kind of frame.
 pub trait Message: Sized {
-    /// The kind of its frame.
+    /// Kind of its frame.
     const KIND: Kind;
-    /// Appends its payload, without a frame's header.
+    /// Appends its payload, without the frame's header.
     fn put(&self, out: &mut Vec<u8>);
     #[doc(hidden)]
     fn read(payload: &[u8]) -> Option<Self>;
 
-    /// Reads a frame's payload.
+    /// Decodes a frame's payload.
     ///
     /// # Errors
     /// `Malformed`.
@@ -450,7 +456,7 @@ pub trait Message: Sized {
         Self::read(payload).ok_or(WireError::Malformed("a message of another shape"))
     }
 
-    /// Appends it as a frame; returns its bytes.
+    /// Appends the message as a frame and returns the frame's bytes.
     ///
     /// # Errors
     /// As [`put_frame`].
@@ -462,7 +468,7 @@ pub trait Message: Sized {
 }
 
 impl Hello {
-    /// The greeting that this program sends.
+    /// Returns the greeting of this program.
     pub fn ours(node: [u8; 16]) -> Hello {
         Hello {
             version: VERSION,
@@ -471,7 +477,7 @@ impl Hello {
         }
     }
 
-    /// The version to speak with a peer that says this.
+    /// Returns the version to speak with the peer that sent this greeting.
     ///
     /// # Errors
     /// [`WireError::Version`].
@@ -486,10 +492,10 @@ impl Hello {
         }
     }
 
-    /// Reads the first frame of a connection.
+    /// Decodes the first frame of a connection.
     ///
     /// # Errors
-    /// [`WireError::Foreign`] if it is no greeting.
+    /// [`WireError::Foreign`] if it is not a greeting.
     pub fn of(frame: &Frame<'_>) -> Result<Hello, WireError> {
         match frame.kind {
             Kind::Hello => Hello::read(&frame.payload).ok_or(WireError::Foreign),
@@ -511,7 +517,7 @@ impl Message for Hello {
         if r.array::<8>()? != MAGIC {
             return None;
         }
-        // Later versions may say more.
+        // Later versions may append more.
         Some(Hello {
             version: r.u16()?,
             oldest: r.u16()?,
@@ -680,7 +686,7 @@ impl Message for Refusal {
 mod tests {
     use super::*;
 
-    /// The document's version and its list of frames are the code's.
+    /// The document has the code's version and kinds of frames.
     #[test]
     fn the_document_says_what_is_spoken() {
         let text = include_str!("../../../docs/internals/format.md");

@@ -1,7 +1,7 @@
-//! Random stories of three volumes that are copied among each other, as the planner plans it: writes and snapshots on all
-//! sides, updates, cascades, fan-out, breaks, and resyncs in every direction, in one aggregate and in two. What every
-//! snapshot held when it was taken is remembered; after each transfer that succeeds, what the destination has is compared
-//! with that, entry by entry.
+//! Random stories of three volumes that are copied among each other as the planner decides: writes
+//! and snapshots on all sides, updates, cascades, fan-out, breaks, and resyncs in every direction,
+//! in one aggregate and in two. The content of every snapshot is remembered when it is taken; after
+//! each successful transfer, the destination's content is compared with it, entry by entry.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -47,7 +47,7 @@ struct Story {
     rng: SeededRng,
     engines: Vec<Engine>,
     volumes: Vec<Arc<Volume>>,
-    /// What snapshots held when they were taken.
+    /// Content of snapshots when they were taken.
     taken: BTreeMap<SnapshotIdentity, BTreeMap<String, Entry>>,
     serial: u64,
     diary: Vec<String>,
@@ -191,7 +191,7 @@ impl Story {
         }
         self.succeeded += 1;
         self.verify(to);
-        // What is reported as done is what the source has.
+        // A transfer that reports success has copied the source's content.
         let own = source
             .snapshots
             .iter()
@@ -215,7 +215,7 @@ impl Story {
         }
     }
 
-    /// All that a volume has is what it was when it was taken.
+    /// Checks that all snapshots of a volume have the content of when they were taken.
     fn verify(&self, at: usize) {
         let volume = &self.volumes[at];
         for snapshot in volume.snapshots() {
@@ -248,7 +248,7 @@ impl Story {
             }
             0..=4 if !there.data_protection => {
                 self.serial += 1;
-                // The same name on several sides is the rule.
+                // Equal names on several sides are normal.
                 let name = format!("hourly.{}", self.rng.below(6));
                 if self.volumes[at].snapshot(&name).is_none() {
                     self.take(at, &name, "");

@@ -79,7 +79,8 @@ fn a_copy_and_its_updates_equal_the_source() {
     }
 }
 
-/// The end of a transfer waits for a checkpoint that has all of it, not for one that had begun before.
+/// The end of a transfer waits for a checkpoint that includes all of it, not for one that had begun
+/// before.
 #[test]
 fn what_has_come_is_proven_while_others_make_checkpoints() {
     let machine = Machine::new(41);
@@ -122,7 +123,7 @@ fn what_has_come_is_proven_while_others_make_checkpoints() {
     assert_eq!(done, Ok(()));
 }
 
-/// What a destination shows of a file: content and change counter.
+/// Returns a file's change counter and content as clients of a destination see them.
 fn shown(dst: &std::sync::Arc<weir_volume::Volume>, file: weir_base::Ino) -> (u64, Vec<u8>) {
     let view = dst.serving().unwrap().unwrap_or_else(|| dst.clone());
     let attr = run(&view, |cx| view.getattr(cx, file)).unwrap();
@@ -130,8 +131,8 @@ fn shown(dst: &std::sync::Arc<weir_volume::Volume>, file: weir_base::Ino) -> (u6
     (attr.change, data.to_vec())
 }
 
-/// The source counts on from where the copy began, and so does the copy once it is broken off: with the same values, and
-/// for other contents.
+/// The source's counter continues from where the copy began, and so does the copy's once it is
+/// broken off: with the same values, but for other contents.
 #[test]
 fn a_destination_shows_one_change_value_for_one_content() {
     let machine = Machine::new(31);
@@ -203,10 +204,10 @@ fn an_update_costs_what_has_changed() {
     assert!(update.logical < 6000, "{update:?}");
     let seen = dump(&dst.serving().unwrap().unwrap());
     assert_eq!(seen, dump(&src.open_snapshot("two").unwrap()));
-    // The same again is there already.
+    // A repeated transfer finds the snapshot there already.
     let again = transfer(&src, Some("one"), "two", &dst).unwrap();
     assert_eq!(again.logical, 0);
-    // Nothing that the destination does not see can be built upon.
+    // A transfer cannot build on a snapshot that the destination's readers do not see.
     src.snapshot_take("three", "", now()).unwrap();
     let refused = transfer(&src, Some("one"), "three", &dst);
     let Err(TransferError::Refused(refusal)) = refused else {
@@ -229,7 +230,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
         let mut base: Option<&str> = None;
         let mut last = 0;
         for target in ["one", "two"] {
-            // What the destination has reported as durable: a crash takes nothing of it back.
+            // Data that the destination has reported as durable survives a crash.
             let mut acked = 0;
             loop {
                 let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
@@ -240,7 +241,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
                 let mut done = pipe.run(frames, 0).unwrap();
                 if done == Ran::More && rng.below(2) == 0 {
                     engine.cp_now().unwrap();
-                    // Reported with what comes next.
+                    // Reported with the next frames.
                     done = pipe.run(1 + rng.below(3) as usize, 0).unwrap();
                 }
                 let progress = pipe.receiver.progress();
@@ -261,7 +262,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
                 };
                 assert_eq!(seen, visible);
                 match rng.below(3) {
-                    // In the same process nothing is lost.
+                    // Within the same process nothing is lost.
                     0 => {}
                     // A checkpoint, then a crash: nothing is lost either.
                     1 => {
@@ -270,7 +271,7 @@ fn what_is_cut_short_goes_on_behind_its_checkpoint() {
                         assert!(machine.check().clean(), "{}", machine.check());
                         engine = machine.open();
                     }
-                    // A crash: back to the last one.
+                    // A crash: back to the last checkpoint.
                     _ => {
                         drop((src, dst, engine));
                         assert!(machine.check().clean(), "{}", machine.check());
@@ -322,13 +323,13 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     assert_eq!(dst.mirror(), None);
     assert!(dst.serving().unwrap().is_none());
     assert_eq!(dump(&dst), one);
-    // It can be written to, and its own inodes collide with none of the source's.
+    // The destination is writable, and its own inodes collide with none of the source's.
     let own = create(&dst, dst.root(), "own");
     assert!(own.0 > create(&src, src.root(), "its").0 + (1 << 30));
     dst.snapshot_take("mine", "", now()).unwrap();
     let refused = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0);
     assert!(refused.is_err());
-    // The other way round: the copy's changes go to the source.
+    // Reverse direction: the copy's changes go to the source.
     engine
         .resync("src", src.snapshot("one").unwrap().identity)
         .unwrap();
@@ -341,7 +342,7 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     let (x, y) = (dst.snapshot("mine").unwrap(), src.snapshot("mine").unwrap());
     assert_eq!(x.identity, y.identity);
     assert_eq!(src.snapshot("two"), None);
-    // And forth again.
+    // And the original direction again.
     engine.break_off("src").unwrap();
     change(&src, &rng, 30);
     src.snapshot_take("three", "", now()).unwrap();
@@ -439,7 +440,8 @@ fn a_damaged_stream_never_becomes_visible() {
     );
 }
 
-/// A stream that is sound in itself, but is not of the source's tree: only the comparison at the end can detect it.
+/// A valid stream that does not have the source's tree: only the comparison at the end can detect
+/// it.
 #[test]
 fn what_fails_the_proof_is_not_shown() {
     let rng = SeededRng::new(60);
@@ -482,7 +484,7 @@ fn what_fails_the_proof_is_not_shown() {
         };
         assert_eq!((found.name.as_str(), found.base), ("two", false));
         drop(pipe);
-        // The last good one is all that the destination has, and what clients see.
+        // The destination has only the last good snapshot, and clients see it.
         assert_eq!(dst.mirror().unwrap().partial, None);
         assert_eq!(dump(&dst.serving().unwrap().unwrap()), one, "{how:?}");
         assert_eq!(dst.snapshots().len(), 1);
@@ -499,7 +501,7 @@ fn what_fails_the_proof_is_not_shown() {
     assert!(report.clean(), "{report}");
 }
 
-/// Two aggregates that were made from one image give out the same identities, at the same moment even.
+/// Two aggregates made from one image assign the same identities, even at the same moment.
 #[test]
 fn a_base_that_is_not_the_same_is_not_built_upon() {
     let (one, other, third) = (Machine::new(70), Machine::new(70), Machine::new(71));
@@ -529,7 +531,7 @@ fn a_base_that_is_not_the_same_is_not_built_upon() {
         found.base && found.source_content != found.destination,
         "{found}"
     );
-    // Neither is what is there taken for what is offered under its identity.
+    // An existing snapshot is not taken for another one offered under its identity.
     let failed = transfer(&y, None, "one", &dst);
     assert!(
         matches!(failed, Err(TransferError::Different(_))),
@@ -539,7 +541,7 @@ fn a_base_that_is_not_the_same_is_not_built_upon() {
     transfer(&x, Some("one"), "two", &dst).unwrap();
 }
 
-/// Another snapshot than the one that was requested is not taken, whatever the source says.
+/// A snapshot other than the requested one is not accepted from the source.
 #[test]
 fn only_what_was_asked_for_is_received() {
     let machine = Machine::new(80);
@@ -563,7 +565,8 @@ fn only_what_was_asked_for_is_received() {
     );
 }
 
-/// What is computed from a difference is what is computed from everything; it is kept, and comes back after a restart.
+/// The hash computed from a difference equals the hash computed from everything; it is stored, and
+/// survives a restart.
 #[test]
 fn hashes_of_contents_are_incremental_and_lasting() {
     let rng = SeededRng::new(90);
@@ -592,7 +595,7 @@ fn hashes_of_contents_are_incremental_and_lasting() {
     let engine = machine.open();
     let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
     assert_eq!((known(&src), known(&dst)), (hashes.clone(), hashes.clone()));
-    // A clone of the newest has the same records, and nothing that is known of it.
+    // A clone of the newest has the same records, but none of its stored hashes.
     let name = before.unwrap();
     engine.clone_volume("src", &name, "clone").unwrap();
     let clone = engine.volume("clone").unwrap();

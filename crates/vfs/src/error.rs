@@ -18,7 +18,7 @@ use std::sync::Arc;
 use weir_base::Lsn;
 use weir_volume::{self as volume, ClientRecords, FsError, Volume};
 
-/// Why an operation cannot be done.
+/// Cause for which an operation fails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
     /// Not a handle of this server.
@@ -154,8 +154,8 @@ pub enum Suspend {
 pub type Event = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Suspend {
-    /// Returns true if the request waits on purpose, for what another client does. That client's part in it may
-    /// come over the same connection, so such a request must not delay others.
+    /// Returns true if the request waits on purpose, for what another client does. That client's
+    /// part in it may come over the same connection, so such a request must not delay others.
     pub fn is_deliberate(&self) -> bool {
         matches!(self, Suspend::Recall(_) | Suspend::Client(_))
     }
@@ -185,9 +185,11 @@ impl RoomWait {
     }
 }
 
-/// The reason why an operation has no result: it failed, or it is suspended and has changed nothing.
+/// The reason why an operation has no result: it failed, or it is suspended and has changed
+/// nothing.
 ///
-/// Protocols use it with failures of their own, into which those of this crate convert ([`Failure`]).
+/// Protocols use it with failures of their own, into which those of this crate convert
+/// ([`Failure`]).
 pub enum Stop<F = Error> {
     /// The operation cannot be done.
     Failed(F),
@@ -242,11 +244,13 @@ impl<F: Failure> From<Stop> for Stop<F> {
 /// Result of an operation.
 pub type OpResult<T> = Result<T, Stop>;
 
-/// As [`Stop`], within this crate: what the volume stops for is not known together with the volume yet.
+/// As [`Stop`], within this crate: what the volume stops for is not known together with the volume
+/// yet.
 pub(crate) enum Halt {
     Failed(Error),
     Stopped(volume::Stop),
-    /// Others have claims that were not asked about, or have changed since: to be asked about, at once.
+    /// Others have claims that were not asked about, or have changed since: to be asked about, at
+    /// once.
     Claimed,
     /// The file has an access control list that was not read.
     Unread,

@@ -135,7 +135,7 @@ pub struct Rule {
     /// Flavours by which their identity may be established; otherwise they are refused, whatever
     /// later rules say. Without any they always are.
     pub flavours: Flavours,
-    /// Those of `flavours` by which they may make changes.
+    /// The part of `flavours` by which clients may make changes.
     pub writers: Flavours,
     /// The least protection of their connections; with less they are refused, as with a flavour
     /// that is not admitted.

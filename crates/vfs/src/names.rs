@@ -362,7 +362,7 @@ fn verified(resolver: &dyn Resolver, address: IpAddr) -> Result<Vec<String>, Una
     let back = resolver.addresses(&name)?;
     let leads_back = back.iter().any(|a| a.to_canonical() == address);
     if !leads_back {
-        tracing::warn!(client = %address, %name, "the name of this address does not lead back to it; it does not count");
+        tracing::warn!(client = %address, %name, "cannot use a name of the name service: it does not resolve to this address");
     }
     Ok(leads_back.then_some(name).into_iter().collect())
 }

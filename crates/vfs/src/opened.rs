@@ -22,7 +22,8 @@ use weir_volume::{
 };
 
 impl<A: AccessModel> Operand<'_, A> {
-    /// Whether the file may be opened so; its attributes. What is no regular file is refused.
+    /// Checks that the file may be opened for reading, writing or both, and returns its attributes.
+    /// Refuses files that are not regular.
     pub fn may_open(&self, cx: &mut OpContext, read: bool, write: bool) -> OpResult<Attr> {
         self.run(cx, |cx| {
             let attr = self.attr(cx)?;
@@ -118,7 +119,8 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Keeps the file for as long as the pin lives, also without a name; `None` for what never ends, in a snapshot.
+    /// Keeps the file for as long as the pin lives, also without a name; `None` for what never
+    /// ends, in a snapshot.
     pub fn pin(&self, cx: &mut OpContext) -> OpResult<Option<Pin>> {
         let volume = &self.export.volume;
         match self.file.namespace {
@@ -309,7 +311,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.writable().is_ok()
     }
 
-    /// Whether the caller may read what an entry of a listing leads to, by its mode or list.
+    /// Returns true if the caller may read the file of a listing's entry, by its mode or access
+    /// control list.
     pub fn may_read_entry(&self, cx: &mut OpContext, attr: &Attr) -> OpResult<bool> {
         self.run(cx, |cx| {
             let mut attr = *attr;

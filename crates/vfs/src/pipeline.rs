@@ -10,27 +10,42 @@
 //!
 //! ```
 //! use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Reads, Vfs, volume::ReadOut};
-//! fn read<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
+//! fn read<A: AccessModel>(
+//!     vfs: &Vfs,
+//!     cx: &mut OpContext,
+//!     file: Admitted<'_, A>,
+//! ) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
-//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<weir_vfs::volume::Attr> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::volume::{Attr, ReadOut};
+//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<Attr> {
 //!     file.getattr(cx)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
-//! fn charged_as_less<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::volume::{Attr, ReadOut};
+//! fn charged_as_less<A: AccessModel>(
+//!     vfs: &Vfs,
+//!     cx: &mut OpContext,
+//!     file: Admitted<'_, A>,
+//! ) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Looks)?;
 //!     file.read(cx, charged, 0)
 //! }
 //! ```
 //! ```compile_fail
-//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs, volume::ReadOut};
-//! fn twice<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> OpResult<ReadOut> {
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, OpResult, Looks, Reads, Vfs};
+//! # use weir_vfs::volume::{Attr, ReadOut};
+//! fn twice<A: AccessModel>(
+//!     vfs: &Vfs,
+//!     cx: &mut OpContext,
+//!     file: Admitted<'_, A>,
+//! ) -> OpResult<ReadOut> {
 //!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
 //!     file.read(cx, charged, 0)?;
 //!     file.read(cx, charged, 4096)

@@ -47,7 +47,7 @@ impl Flavours {
     }
 }
 
-/// When and by what it is decided whether a file's content may be read and written.
+/// Rule that decides whether a file's content may be read and written.
 ///
 /// Protocols without an open decide at each call, by the file's permissions and what the protocol
 /// allows beyond them. Protocols with one decide when a file is opened, and then only by what was

@@ -276,8 +276,8 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
     );
 }
 
-/// Those that append at once overwrite nothing of each other, whether they name the end or leave it
-/// to the server.
+/// Concurrent appends do not overwrite each other, whether clients give the offset or leave it to
+/// the server.
 #[test]
 fn appends_at_once_lie_behind_each_other() {
     const THREADS: u64 = 4;

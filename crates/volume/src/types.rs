@@ -548,7 +548,7 @@ pub enum Replaced {
 /// it has changed nothing that is visible to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// These blocks must be read before the retry.
+    /// Blocks that must be read before the retry.
     Fetch(SmallVec<[BlockPtr; 4]>),
     /// The engine lacks a resource; wait for it, then retry.
     Wait(Backpressure),

@@ -115,17 +115,18 @@ pub const PENDING_OVERHEAD: usize = 4096;
 pub const TURN: usize = 8;
 
 /// Bytes of unsent replies at which a connection is no longer read from, and bytes written to it
-/// before the others of its core are served, on a core with more than [`CROWD`] connections. Signing
-/// that many takes some hundred microseconds. On other cores the bound is [`SEND_BYTES`] once the
-/// peer is a [`PROVEN_READER`]: a READ of 256 KiB costs 20 µs less there.
+/// before the others of its core are served, on a core with more than [`CROWD`] connections.
+/// Signing that many takes some hundred microseconds. On other cores the bound is [`SEND_BYTES`]
+/// once the peer is a [`PROVEN_READER`]: a READ of 256 KiB costs 20 µs less there.
 pub const CROWDED_TURN_BYTES: usize = 256 << 10;
 
 /// Bytes sent on a connection at which its peer counts as one that reads its replies. The buffers
 /// of two sockets hold less.
 pub const PROVEN_READER: u64 = 16 << 20;
 
-/// Connections of one core beyond which [`CROWDED_TURN_BYTES`] holds and requests with replies larger
-/// than [`SMALL_REPLY`] take turns. Small calls then wait for one such request and not for all.
+/// Connections of one core beyond which [`CROWDED_TURN_BYTES`] holds and requests with replies
+/// larger than [`SMALL_REPLY`] take turns. Small calls then wait for one such request and not for
+/// all.
 pub const CROWD: usize = 16;
 
 /// Bytes of such replies that may be produced in each [`LARGE_EVERY`] without taking turns.

@@ -489,7 +489,7 @@ fn repetition(context: &Context<'_>, point: &Point, job: &Job, result: &FioResul
     }
 }
 
-/// Why fio has no results, from what it said.
+/// Returns the error of a run of fio without results, made from its output.
 fn failure(errors: &[String], output: &str, what: &str) -> BenchError {
     let mut said: Vec<&str> = errors.iter().map(String::as_str).collect();
     said.extend(

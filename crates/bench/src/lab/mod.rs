@@ -7,10 +7,12 @@
 //! | Module | Responsibility |
 //! |---|---|
 //! | [`cli`] | command line |
-//! | [`spec`], [`presets`], [`scale`] | definitions: reading, those that come along, fitting them to a machine |
+//! | [`spec`], [`presets`], [`scale`] | definitions: reading, built-in ones, fitting to a machine |
 //! | [`plan`] | points of a definition, their order, their working sets |
 //! | [`target`] | what is measured: export, folder, block device |
-//! | [`driver`], [`drive_nfs`], [`drive_smb`] ([`live`]), [`fio`] ([`fio_job`], [`fio_json`]) | measuring one point, by either generator |
+//! | [`driver`] | measuring one point |
+//! | [`drive_nfs`], [`drive_smb`] ([`live`]) | measuring with our own generator |
+//! | [`fio`] ([`fio_job`], [`fio_json`]) | measuring with fio |
 //! | [`runner`] | the whole run: order, failures, interruption, resuming |
 //! | [`outcome`], [`files`] | results, and where they are kept |
 //! | [`stats`], [`trust`], [`facts`] | what makes them trustworthy |

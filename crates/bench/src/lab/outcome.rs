@@ -88,13 +88,13 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It has not ended.
+    /// The run has not ended.
     Running,
-    /// It ended with everything measured.
+    /// The run has ended, and everything was measured.
     Complete,
-    /// The user ended it.
+    /// The user has interrupted the run.
     Interrupted,
-    /// It failed for this reason.
+    /// The run has failed. The cause.
     Failed(String),
 }
 
@@ -150,7 +150,7 @@ pub struct Cell {
     pub point: Point,
     /// Its measurements, in order of time.
     pub repetitions: Vec<Repetition>,
-    /// Why one of them is missing.
+    /// Cause for which a repetition is missing.
     #[serde(default)]
     pub failed: Option<String>,
 }

@@ -22,7 +22,7 @@ pub struct Display {
     /// Seconds that a measurement takes by the plan.
     each_s: f64,
     started_ns: u64,
-    /// When a measurement was last complete, and how many were by then, for the
+    /// Time at which a measurement last completed, and the number completed by then, for the
     /// estimate.
     drawn_ns: Cell<u64>,
     what: RefCell<String>,
@@ -50,7 +50,8 @@ impl Display {
         self.draw("", 0.0);
     }
 
-    /// It goes on: a phase or figure in words, and the share of it that is done.
+    /// Updates the display: `figure` is a phase or figure in words, and `share` the part that is
+    /// done.
     pub fn draw(&self, figure: &str, share: f64) {
         let now = clock::now_ns();
         if !self.terminal || now < self.drawn_ns.get() + REDRAW_NS {

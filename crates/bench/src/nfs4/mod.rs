@@ -22,7 +22,7 @@
 //! |---|---|
 //! | this | encoding |
 //! | [`results`] | decoding |
-//! | [`client`] | EXCHANGE_ID to DESTROY_CLIENTID, the walk to the export, opening the working set |
+//! | [`client`] | EXCHANGE_ID to DESTROY_CLIENTID, walk to the export, opening the working set |
 //!
 //! Written apart from the server's codec on purpose, as [`crate::xdr`] is.
 

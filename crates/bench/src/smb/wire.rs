@@ -138,7 +138,7 @@ pub enum Request<'a> {
         offset: u64,
         /// Data to write.
         data: &'a [u8],
-        /// It is to be durable before the response.
+        /// True if the data has to be durable before the response.
         through: bool,
     },
     /// QUERY_INFO of all that a file has (FileAllInformation).
@@ -354,7 +354,7 @@ impl<'a> Response<'a> {
         Ok((response, next))
     }
 
-    /// It says that the request goes on, and another response follows (§3.3.4.2).
+    /// Returns true if the request continues and another response follows (§3.3.4.2).
     pub fn is_interim(&self) -> bool {
         self.status == status::PENDING && self.flags & flag::ASYNC != 0
     }

@@ -14,7 +14,7 @@ fn slots(facts: &Facts) -> u64 {
 const CONNECTION: &str = "tcp_max_slot_table_entries";
 /// The parameter of NFSv4.1's.
 const SESSION: &str = "max_session_slots";
-/// When a change of either becomes effective.
+/// Time at which a change of either takes effect.
 const LATER: &str =
     "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot";
 

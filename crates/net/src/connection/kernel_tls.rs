@@ -1,13 +1,15 @@
-//! TLS by the kernel (`CONFIG_TLS`), behind a handshake in user space.
+//! TLS in the kernel (`CONFIG_TLS`), after a handshake in user space.
 //!
-//! The socket is given the keys of both directions and from then on takes and gives what is in the records, so replies leave from
-//! where they are, and large requests come in to where they are put, as in the clear. What is no data comes as a record of its
-//! own that a plain read refuses with EIO: [`control`] says what it is. Linux's NFS client does the same from its side.
+//! The socket gets the keys of both directions, and from then on takes and returns the records'
+//! content. Replies are therefore sent from where they are, and large requests are received where
+//! they are needed, as in the clear. A record that is not data makes a plain read fail with EIO;
+//! `is_end` reads its type. Linux's NFS client does the same from its side.
 //!
-//! Keys are not changed on such a connection: a peer that asks for it (RFC 8446 §4.6.3) is closed, and connects again. Neither
-//! Linux's client nor libnfs asks.
+//! Key updates are not supported on such a connection: a peer that requests one (RFC 8446 §4.6.3)
+//! is closed and connects again. Neither Linux's client nor libnfs requests any.
 //!
-//! Kernels differ in what they have, so [`ciphers`] tries each cipher on a connection of its own when the server starts.
+//! Kernels differ in their ciphers, so [`ciphers`] tries each cipher on a connection of its own
+//! when the server starts.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +18,7 @@ use std::sync::OnceLock;
 
 use tokio_rustls::rustls::{CipherSuite, ConnectionTrafficSecrets, ServerConnection};
 
-// Of `linux/tls.h`, which libc does not have.
+// From `linux/tls.h`; libc does not have them.
 const TX: libc::c_int = 1;
 const RX: libc::c_int = 2;
 const SET_RECORD_TYPE: libc::c_int = 1;
@@ -26,12 +28,12 @@ const AES_GCM_128: u16 = 51;
 const AES_GCM_256: u16 = 52;
 const CHACHA20_POLY1305: u16 = 54;
 
-/// The type of a record that is an alert (RFC 8446 §5.1).
+/// Record type of an alert (RFC 8446 §5.1).
 const ALERT: u8 = 21;
-/// The alert by which a side says that it sends no more (§6.1), as a warning.
+/// Alert at the end of a side's data (RFC 8446 §6.1), as a warning.
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// The ciphers that this kernel encrypts TLS 1.3 with; none if it does not at all.
+/// Returns the ciphers that this kernel supports for TLS 1.3; none if it does not support it.
 pub fn ciphers() -> &'static [CipherSuite] {
     static CIPHERS: OnceLock<Vec<CipherSuite>> = OnceLock::new();
     CIPHERS.get_or_init(|| {
@@ -59,10 +61,11 @@ pub fn ciphers() -> &'static [CipherSuite] {
     })
 }
 
-/// Has the kernel go on with a connection whose handshake is over and whose session holds nothing, of either direction.
+/// Hands both directions of a connection to the kernel. The handshake has to be over and the
+/// session empty.
 ///
 /// # Errors
-/// The kernel's: the connection is lost.
+/// The kernel's error; the connection is then lost.
 pub(super) fn hand_over(socket: &impl AsFd, session: ServerConnection) -> io::Result<()> {
     let secrets = session
         .dangerous_extract_secrets()
@@ -85,8 +88,8 @@ fn enable(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_TCP, libc::TCP_ULP, b"tls")
 }
 
-/// One of `linux/tls.h`'s `tls12_crypto_info_…`, which TLS 1.3 uses as well: version and cipher, then nothing but bytes. Of the
-/// twelve of the nonce AES-GCM has the first four behind the key.
+/// Encodes one of `linux/tls.h`'s `tls12_crypto_info_…`, which TLS 1.3 uses as well: version and
+/// cipher, then bytes only. For AES-GCM, the first four of the nonce's twelve bytes follow the key.
 fn parameters(cipher: u16, key: &[u8], nonce: &[u8], sequence: u64) -> Vec<u8> {
     let (salt, iv) = match cipher {
         CHACHA20_POLY1305 => (&[][..], nonce),
@@ -114,17 +117,17 @@ fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: &[u8]) 
     }
 }
 
-/// A control message of one byte, a record's type, with the alignment that `cmsghdr` has.
+/// A control message of one byte, a record's type, with the alignment of `cmsghdr`.
 #[repr(C)]
 struct RecordType {
     header: libc::cmsghdr,
     kind: u8,
 }
 
-/// Says that no more is sent.
+/// Sends the alert that ends this side's data.
 ///
 /// # Errors
-/// The socket's, such as that it takes no more.
+/// The socket's, for example if it takes no more.
 pub(super) fn say_end(socket: &impl AsFd) -> io::Result<()> {
     let mut kind = RecordType {
         header: libc::cmsghdr {
@@ -142,10 +145,11 @@ pub(super) fn say_end(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the record at which a read failed with EIO: whether the peer says by it that it sends no more.
+/// Receives the record at which a read failed with EIO. Returns true if it announces the end of the
+/// peer's data.
 ///
 /// # Errors
-/// The socket's; a record that asks for something else.
+/// The socket's error.
 pub(super) fn is_end(socket: &impl AsFd) -> io::Result<bool> {
     let mut kind = RecordType {
         header: libc::cmsghdr {
@@ -165,7 +169,7 @@ pub(super) fn is_end(socket: &impl AsFd) -> io::Result<bool> {
     Ok(described && kind.kind == ALERT && len == 2 && bytes[1] == CLOSE_NOTIFY[1])
 }
 
-/// Sends or receives two bytes of a record of a type.
+/// Sends or receives two bytes of a record with a type.
 fn exchange(
     socket: &impl AsFd,
     bytes: &mut [u8; 2],

@@ -1,18 +1,23 @@
 //! TLS on a connection that began in the clear (RFC 9289 §4.1).
 //!
-//! The protocol above replies to a probe with [`Outcome::StartTls`](weir_conn::Outcome). That reply leaves in the clear, and from
-//! then on each byte in either direction is TLS's. What came behind the probe in the clear would be taken for requests of the
-//! peer that shows its certificate afterwards, although anyone may have put it there; so the connection is closed.
+//! The protocol above replies to a probe with [`Outcome::StartTls`](weir_conn::Outcome). That reply
+//! The protocol above replies to a probe with [`Outcome::StartTls`](weir_conn::Outcome). That reply
+//! leaves in the clear; after it each byte in either direction is TLS's. Bytes that came behind the
+//! probe in the clear would be taken for requests of the peer that later shows its certificate,
+//! although anyone may have inserted them. The connection is therefore closed.
 //!
-//! The handshake runs on the event loop: its two steps cost a signature and a key agreement, some hundred microseconds. Between
-//! them nothing waits but the socket, so a peer that stops there is dropped as one that leaves a request unfinished.
+//! The handshake runs on the event loop: its two steps cost a signature and a key agreement, some
+//! hundred microseconds. Between them only the socket is waited for, so a peer that stops there is
+//! dropped like one that leaves a request unfinished.
 //!
-//! **Memory.** Records are opened into one buffer of the core's ([`Core::opened`](super::Core)), and replies are sealed
-//! [`limits::TLS_BATCH`] bytes at a time, when the socket has taken those before. What a session keeps is charged to the
-//! connection ([`limits::TLS_SESSION`]).
+//! **Memory.** Records are decrypted into one buffer of the core ([`Core::opened`](super::Core)).
+//! Replies are encrypted [`limits::TLS_BATCH`] bytes at a time, each batch after the socket has
+//! taken the previous one. The session's own memory is charged to the connection
+//! ([`limits::TLS_SESSION`]).
 //!
-//! **The kernel's TLS** takes over behind the handshake where there is one ([`kernel_tls`]), unless something of the peer's came
-//! with the handshake's last record. So that nothing does, the handshake is read record by record ([`Boundary`]).
+//! **The kernel's TLS** takes over after the handshake if there is one ([`kernel_tls`]), unless
+//! data of the peer arrived with the handshake's last record. To avoid that, the handshake is read
+//! record by record ([`Boundary`]).
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::rc::Rc;
@@ -28,22 +33,22 @@ use weir_vfs::Transport;
 
 use super::{Backend, Conn, Room, kernel_tls};
 
-/// What is between the socket and the messages.
+/// Layer between the socket and the messages.
 #[derive(Default)]
 pub(super) enum Layer {
-    /// Nothing.
+    /// No layer.
     #[default]
     Clear,
-    /// TLS, once the reply that says so has left.
+    /// TLS begins once the reply that announces it has left.
     Starting(Arc<ServerConfig>),
-    /// TLS.
+    /// TLS in this process.
     Tls(Box<Session>),
-    /// TLS, by the kernel.
+    /// TLS in the kernel.
     Kernel,
 }
 
 impl Layer {
-    /// Bytes that it holds.
+    /// Returns the bytes of memory that it holds.
     pub fn held(&self) -> usize {
         match self {
             Layer::Clear | Layer::Kernel => 0,
@@ -55,17 +60,17 @@ impl Layer {
         }
     }
 
-    /// Whether the socket takes and gives messages as they are.
+    /// Returns true if messages pass the socket unchanged.
     pub fn is_bare(&self) -> bool {
         matches!(self, Layer::Clear | Layer::Kernel)
     }
 
-    /// Whether the peer is to take something of it.
+    /// Returns true if it has bytes that the peer has not taken.
     pub fn is_writing(&self) -> bool {
         matches!(self, Layer::Tls(session) if session.tls.wants_write())
     }
 
-    /// Whether the peer is to go on with the handshake.
+    /// Returns true if the peer has to continue the handshake.
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Layer::Tls(session) if session.tls.is_handshaking())
     }
@@ -77,7 +82,7 @@ pub(super) struct Session {
     boundary: Boundary,
 }
 
-/// How far a record has come in: bytes of its header, then how many more it has.
+/// Progress of reading a record: bytes of its header, then the bytes that remain.
 #[derive(Default)]
 struct Boundary {
     header: [u8; HEADER],
@@ -85,11 +90,11 @@ struct Boundary {
     left: usize,
 }
 
-/// Bytes before what is in a record: its type, a version, and a length (RFC 8446 §5.1).
+/// Bytes of a record's header: a type, a version, and a length (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
 impl Boundary {
-    /// Bytes to read so that no more than this record comes in.
+    /// Returns the bytes to read so that no more than this record arrives.
     fn wants(&self) -> usize {
         match self.have {
             HEADER => self.left,
@@ -97,7 +102,7 @@ impl Boundary {
         }
     }
 
-    /// Takes note of no more than it wants.
+    /// Accounts for bytes that were read, at most as many as [`Boundary::wants`] returned.
     fn took(&mut self, bytes: &[u8]) {
         if self.have < HEADER {
             let end = self.have + bytes.len();
@@ -126,12 +131,13 @@ impl Session {
         })
     }
 
-    /// Opens what came from the socket, and appends what is in it to `out`.
+    /// Decrypts bytes from the socket, and appends the content to `out`.
     ///
     /// # Errors
-    /// It is not TLS, or not what the session agrees to. What the peer is to be sent about that waits to be written.
+    /// The bytes are not TLS, or not what the session has agreed to. The alert for the peer then
+    /// waits to be written.
     fn open(&mut self, mut sealed: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        // Nothing is taken once the peer has closed.
+        // After the peer has closed, no more bytes are taken.
         while self.tls.read_tls(&mut sealed)? > 0 {
             let state = self.tls.process_new_packets();
             let state = state.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
@@ -144,13 +150,13 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the peer has said that it sends no more.
+    /// Returns true if the peer has announced that it sends no more.
     fn peer_has_closed(&mut self) -> bool {
         let state = self.tls.process_new_packets();
         state.is_ok_and(|state| state.peer_has_closed())
     }
 
-    /// How the connection is protected, once it is.
+    /// Returns the protection of the connection after the handshake.
     fn transport(&self) -> Transport {
         match self.tls.peer_certificates() {
             Some(_) => Transport::MutualTls,
@@ -158,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Whether the kernel can go on from here.
+    /// Returns true if the kernel can take over now.
     fn may_leave(&self) -> bool {
         let suite = self.tls.negotiated_cipher_suite();
         !self.tls.wants_write()
@@ -166,7 +172,7 @@ impl Session {
     }
 }
 
-/// A socket to be written to.
+/// A socket to write to.
 struct Socket<'s>(&'s TcpStream);
 
 impl io::Write for Socket<'_> {
@@ -183,7 +189,7 @@ impl io::Write for Socket<'_> {
     }
 }
 
-/// Whether an attempt at the socket failed for good.
+/// Returns the error of a socket call unless it is temporary.
 fn lasting(done: io::Result<()>) -> io::Result<()> {
     use io::ErrorKind::{Interrupted, WouldBlock};
     match done {
@@ -193,7 +199,7 @@ fn lasting(done: io::Result<()>) -> io::Result<()> {
 }
 
 impl<B: Backend> Conn<B> {
-    /// As [`Conn::flush`], on a connection that is not in the clear any more.
+    /// As [`Conn::flush`], on a connection that is no longer in the clear.
     #[cold]
     pub(super) fn flush_layer(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Layer::Starting(config) = &self.layer {
@@ -235,7 +241,7 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// As [`Conn::fill`], on a connection that is not in the clear any more.
+    /// As [`Conn::fill`], on a connection that is no longer in the clear.
     #[cold]
     pub(super) fn fill_layer(
         &mut self,
@@ -244,7 +250,7 @@ impl<B: Backend> Conn<B> {
         room: Room,
     ) -> Poll<io::Result<()>> {
         let Layer::Tls(session) = &mut self.layer else {
-            // The socket is waited for, to take the reply.
+            // Waits for the socket to take the reply.
             return Poll::Pending;
         };
         if session.peer_has_closed() {
@@ -257,7 +263,8 @@ impl<B: Backend> Conn<B> {
         }
         let core = Rc::clone(&self.core);
         let mut buffer = core.receive.borrow_mut();
-        // What is sealed is longer than what is in it, so no more than that is begun comes of it, but for the rest of a record.
+        // Encrypted bytes are longer than their content, so at most the request that has begun
+        // arrives, and the rest of a record.
         let most = match () {
             () if only_begun => self.inbox.spare().len() + self.inbox.skips(),
             () if room == Room::Scant => limits::SCANT_READ,
@@ -296,7 +303,7 @@ impl<B: Backend> Conn<B> {
             session.boundary.took(sealed);
         }
         if let Err(error) = session.open(sealed, &mut opened) {
-            // The peer gets the reason, if its socket takes that.
+            // Sends the alert to the peer if its socket takes it.
             let _ = session.tls.write_tls(&mut Socket(&self.stream));
             return Poll::Ready(Err(error));
         }
@@ -317,7 +324,7 @@ impl<B: Backend> Conn<B> {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that no more is sent. `true` when the socket has taken that.
+    /// Announces the end to the peer. Returns true when the socket has taken that.
     #[cold]
     pub(super) fn end_layer(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         match &mut self.layer {
@@ -335,10 +342,10 @@ impl<B: Backend> Conn<B> {
         Ok(!self.layer.is_writing())
     }
 
-    /// What a read from the kernel's TLS failed with: at a record that is no data.
+    /// Handles a failed read from the kernel's TLS. The kernel fails at a record that is not data.
     ///
     /// # Errors
-    /// It is none that a peer sends at its end.
+    /// The record is not the one that a peer sends at its end.
     #[cold]
     pub(super) fn interrupted(&mut self, error: io::Error) -> io::Result<()> {
         let by_record = error.raw_os_error() == Some(libc::EIO);
@@ -362,7 +369,8 @@ impl<B: Backend> Conn<B> {
 mod tests {
     use super::*;
 
-    /// Records of several lengths, one of nothing, in whatever pieces a socket gives: what is wanted never goes beyond one.
+    /// Reads records of several lengths, one of them empty, in pieces of all sizes:
+    /// [`Boundary::wants`] never extends beyond a record.
     #[test]
     fn no_more_is_read_than_the_record_at_hand() {
         let mut stream = Vec::new();

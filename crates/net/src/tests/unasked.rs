@@ -38,8 +38,8 @@ fn each_listener_has_its_own_protocol_on_the_same_event_loops() {
     }
 }
 
-/// From any thread to any core: a connection at rest gets what is sent to it, each message once and in order, and between
-/// replies if there are any.
+/// From any thread to any core: a connection at rest gets what is sent to it, each message once and
+/// in order, and between replies if there are any.
 #[test]
 fn unasked_messages_reach_their_connections_from_any_thread() {
     let server = Server::usual();
@@ -104,7 +104,8 @@ fn unasked_messages_reach_their_connections_from_any_thread() {
     }
 }
 
-/// A peer that takes no messages costs no more than a connection may have under way, and is dropped then.
+/// A peer that takes no messages costs no more than a connection may have under way, and is dropped
+/// then.
 #[test]
 fn who_takes_no_messages_is_dropped() {
     let server = Server::usual();
@@ -123,7 +124,8 @@ fn who_takes_no_messages_is_dropped() {
     assert_eq!(reply(&mut other), b"eother");
 }
 
-/// What ends the waiting comes over the same connection: however many wait, it is read.
+/// The event that ends a wait on purpose arrives over the same connection, so it is read however
+/// many requests wait.
 #[test]
 fn requests_that_wait_on_purpose_keep_nothing_from_being_read() {
     let server = Server::usual();

@@ -1,24 +1,26 @@
-//! Which volumes are replicated, from where, when, and with what result.
+//! Management of relationships: users' commands, schedules, jobs and their results.
 //!
-//! What is intended, and what has become of it, are rows of the catalog ([`rows`]). Rules are functions from the rows as
-//! they are to edits of them: what users request ([`change`]), and what happened to transfers or the time has brought
-//! ([`settle`]). They are called inside the catalog's transaction, so what they have checked is so when it is written.
-//! They make no calls of their own: what a verb needs to know of the volumes is handed in as [`Preconditions`].
+//! Relationships, pending work and results are rows of the catalog ([`rows`]). The rules are
+//! functions from the current rows to edits: [`change`] for users' commands, [`settle`] for events
+//! of transfers and for schedules. They run inside the catalog's transaction, so their checks still
+//! hold when the edits are written. They make no calls of their own: the facts about volumes that a
+//! verb needs are passed in as [`Preconditions`].
 //!
-//! The [`Manager`] is what is in memory only: which jobs run and how far they are. It compares that with the rows and
-//! gives [`Command`]s to the caller, which moves data. So all of it runs in virtual time, with a script in place of
-//! transfers.
+//! The [`Manager`] has the state that is in memory only: the running jobs and their progress. It
+//! compares that state with the rows and returns [`Command`]s for the caller, which moves data.
+//! Tests can therefore run everything in virtual time, with a script in place of transfers.
 //!
-//! **Nothing is lost by a crash.** A transfer that is to be made is part of its relationship's row until it has ended: after
-//! a restart it is begun again, and goes on from the destination's checkpoint, which is the transfer's own business. How
-//! far it has come is in no row, and neither is when it is tried again.
+//! **Nothing is lost by a crash.** A pending transfer is part of its relationship's row until it
+//! has ended. After a restart it begins again and resumes from the destination's checkpoint, which
+//! the transfer itself manages. Neither the progress of a transfer nor the time of its retry is in
+//! a row.
 //!
-//! **One thing at a time** happens to a destination: a transfer, or its end as a copy (break). Verbs that would need two
-//! are refused, as ONTAP refuses them.
+//! **One operation at a time** on a destination: a transfer or a break. Verbs that would need two
+//! are refused, as in ONTAP.
 //!
-//! **Throttles.** A transfer takes its relationship's throttle along when it starts, also when it starts again after an
-//! abort, a failure or a crash; changing the relationship's changes nothing that is under way. Global throttles are
-//! commands of their own and act at once.
+//! **Throttles.** A transfer takes its relationship's throttle when it starts, and again at each
+//! restart after an abort, a failure or a crash. Changing the relationship's throttle does not
+//! affect a running transfer. Global throttles have their own commands and act at once.
 
 mod rows;
 mod settings;
@@ -37,42 +39,42 @@ pub use transfers::{Manager, Step, settle};
 pub use verbs::{change, looped};
 pub use weir_base::limits::replica::{TRANSFER_TRIES as TRIES, TRANSFERS_AT_ONCE as AT_ONCE};
 
-/// The policy of relationships that name none.
+/// Policy of relationships that are created without one.
 pub const DEFAULT_POLICY: &str = "MirrorAndVault";
-/// Nothing of the kind, in ONTAP's words.
+/// ONTAP's message for an object that does not exist.
 pub const NO_ENTRIES: &str = "There are no entries matching your query.";
 
-/// What time it is.
+/// Current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Seconds since 1970; may jump.
     pub wall: i64,
-    /// Milliseconds that only grow.
+    /// Milliseconds of a monotonic clock.
     pub ms: u64,
 }
 
-/// What kind of refusal it is: programs get a code for it, people the message.
+/// Kind of a refusal. Programs get a code for it; people read the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// What was named is not there.
+    /// The named object does not exist.
     NotFound,
-    /// What was to be made is there.
+    /// The object to create exists already.
     Duplicate,
-    /// A value that nothing could be done with.
+    /// A value is invalid.
     Invalid,
-    /// The state does not allow it, until the state is changed.
+    /// The state of the relationship does not allow it.
     State,
-    /// Something else is under way; later it may work.
+    /// Another operation is in progress; a retry may succeed.
     Busy,
-    /// Not something that this server does.
+    /// This server does not implement it.
     Unsupported,
-    /// Not something that this user may do.
+    /// The user lacks the permission.
     Denied,
-    /// It could not be done: a disk, a peer, a limit.
+    /// It failed: a disk, a peer or a limit.
     Failed,
 }
 
-/// Why not, in ONTAP's words where it has some. Nothing has changed.
+/// Refusal of a verb, in ONTAP's words where it has some. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
@@ -83,7 +85,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// A refusal with this kind and message.
+    /// Creates a refusal.
     pub fn new(reason: Reason, text: impl Into<String>) -> Refused {
         let text = text.into();
         Refused { reason, text }
@@ -97,26 +99,26 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
 /// A user's command on relationships, policies, schedules, peers or throttles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Make a relationship, at its destination's node.
+    /// Creates a relationship, on the node of its destination.
     Create {
-        /// From, as it is to be shown; [`Preconditions::found`] says where it is.
+        /// Source as users wrote it; [`Preconditions::found`] has its location.
         source: Path,
         /// The volume that becomes the copy, on this node.
         destination: Path,
         /// The policy's name; `None` is [`DEFAULT_POLICY`].
         policy: Option<String>,
-        /// The schedule's name; `None`: transfers on request only.
+        /// Name of the schedule; `None` if transfers run on request only.
         schedule: Option<String>,
         /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
-        /// How often to try; `None` is [`TRIES`].
+        /// Number of attempts for a transfer; `None` is [`TRIES`].
         tries: Option<u32>,
         /// Stored and shown as [`Relationship::note`].
         note: Option<Note>,
-        /// And begin the first transfer.
+        /// Set to start the first transfer as well.
         initialize: Option<First>,
     },
-    /// Change one: what is `None` stays.
+    /// Changes a relationship; a `None` leaves the attribute unchanged.
     Modify {
         /// The relationship, by its destination.
         destination: Path,
@@ -126,163 +128,170 @@ pub enum Verb {
         schedule: Option<Option<String>>,
         /// Another throttle, or unlimited.
         throttle: Option<Option<u64>>,
-        /// How often to try.
+        /// Number of attempts for a transfer.
         tries: Option<u32>,
         /// Replaces the stored [`Relationship::note`].
         note: Option<Note>,
     },
-    /// Begin the first transfer: all that the policy copies.
+    /// Starts the first transfer: everything that the policy copies.
     Initialize {
         /// The relationship, by its destination.
         destination: Path,
-        /// This snapshot of the source, not the newest state.
+        /// Name of the snapshot of the source to copy; `None` is the newest state.
         source_snapshot: Option<String>,
-        /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+        /// Throttle of this transfer only, in KB/s or unlimited; `None` is the relationship's.
         throttle: Option<Option<u64>>,
     },
-    /// The difference since the last.
+    /// Transfers the difference since the last transfer.
     Update {
         /// The relationship, by its destination.
         destination: Path,
-        /// This snapshot of the source, not the newest state.
+        /// Name of the snapshot of the source to copy; `None` is the newest state.
         source_snapshot: Option<String>,
-        /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+        /// Throttle of this transfer only, in KB/s or unlimited; `None` is the relationship's.
         throttle: Option<Option<u64>>,
     },
-    /// No more transfers until resumed; a running one ends first.
+    /// Allows no more transfers until resumed; a running one ends first.
     Quiesce(Path),
-    /// Allow transfers again, after `Quiesce`.
+    /// Allows transfers again after `Quiesce`.
     Resume(Path),
-    /// End the running transfer.
+    /// Aborts the running transfer.
     Abort {
         /// The relationship, by its destination.
         destination: Path,
-        /// Forget how far it came.
+        /// True to discard the checkpoint too.
         hard: bool,
     },
-    /// Make the destination a volume of its own.
+    /// Makes the destination a writable volume of its own.
     Break(Path),
-    /// The same from any state: a transfer is aborted first, and what has nothing to show yet is at rest. So no schedule and
-    /// no further try comes between.
+    /// `Break` from any state, in one step, so that neither a schedule nor a retry comes between. A
+    /// transfer is aborted first, and an uninitialized relationship is quiesced.
     Stop(Path),
-    /// The same, and then forget it, at both ends where both are on this node; whichever way round it has been.
+    /// `Stop`, followed by deletion of the relationship. If both ends are on this node, both forget
+    /// it, even if it was reversed.
     End(Path),
-    /// Make the destination a copy again; what it got since the newest common snapshot goes.
+    /// Makes the destination a copy again; discards its changes since the newest common snapshot.
     Resync {
         /// The relationship, by its destination.
         destination: Path,
-        /// From this source, where there is no relationship yet: the other way round.
+        /// Source of a relationship to create, for the reverse direction; `None` if the
+        /// relationship exists.
         source: Option<Path>,
     },
-    /// Turn a relationship that is broken off round, with all that it has: its source becomes a copy of its destination.
+    /// Reverses a broken-off relationship with all its attributes: its source becomes a copy of its
+    /// destination.
     Reverse(Path),
-    /// Copy a snapshot of a copy back into a volume.
+    /// Copies a snapshot of a copy back into a volume.
     Restore {
         /// The copy that the snapshot is read from.
         source: Path,
         /// The volume that the snapshot is copied into.
         destination: Path,
-        /// Which; `None` is the newest.
+        /// Name of the snapshot; `None` is the newest.
         source_snapshot: Option<String>,
         /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
-        /// Only these, into a volume that can be written to; empty is the whole volume.
+        /// Files to copy into a writable volume; empty is the whole volume.
         files: Vec<FileRestore>,
     },
-    /// Forget a destination, at the source.
+    /// Makes the source forget a destination.
     Release(Path),
-    /// Forget a source, at the destination.
+    /// Deletes a relationship at its destination.
     Delete(Path),
-    /// A policy of one's own.
+    /// Creates a user's policy.
     PolicyCreate {
         /// Its name, unique among those of its kind.
         name: String,
-        /// What kind of copy the policy makes.
+        /// Kind of copy.
         kind: PolicyKind,
-        /// Free text, only shown.
+        /// Free text; has no effect.
         comment: String,
-        /// Compress on the wire.
+        /// True to compress data on the wire.
         compression: bool,
-        /// Besides that for the transfer's own snapshots, which every kind but a vault has.
+        /// Rules besides the one for the transfer's own snapshots, which every kind but a vault
+        /// has.
         rules: Vec<Rule>,
     },
-    /// Change one: what is `None` stays.
+    /// Changes a user's policy; a `None` leaves the attribute unchanged.
     PolicyModify {
         /// Its name, unique among those of its kind.
         name: String,
-        /// Another comment: free text, only shown.
+        /// Free text; has no effect.
         comment: Option<String>,
-        /// Compress on the wire.
+        /// True to compress data on the wire.
         compression: Option<bool>,
-        /// In place of all that name snapshots of the source by their labels.
+        /// Rules that replace all rules for labels that users give.
         rules: Option<Vec<Rule>>,
     },
-    /// Delete one of the users' own policies, by name.
+    /// Deletes a user's policy by name.
     PolicyDelete(String),
-    /// Add, change or remove a rule.
+    /// Adds, changes or removes a rule of a policy.
     PolicyRule {
         /// Name of the policy to change.
         name: String,
         /// The label that the rule names: [`Rule::label`].
         label: String,
-        /// How many to keep; `None` removes the rule.
+        /// Number of copies to keep; `None` removes the rule.
         keep: Option<u32>,
-        /// [`Rule::preserve`]; `None`: as it is, or not.
+        /// [`Rule::preserve`]; `None` leaves it unchanged, or false for a new rule.
         preserve: Option<bool>,
-        /// [`Rule::schedule`]; the outer `None`: as it is, or none.
+        /// [`Rule::schedule`]; the outer `None` leaves it unchanged, or none for a new rule.
         schedule: Option<Option<String>>,
-        /// [`Rule::prefix`]; the outer `None`: as it is, or none.
+        /// [`Rule::prefix`]; the outer `None` leaves it unchanged, or none for a new rule.
         prefix: Option<Option<String>>,
     },
-    /// A schedule of one's own.
+    /// Creates a user's schedule.
     ScheduleCreate {
         /// Its name, unique among those of its kind.
         name: String,
-        /// When its transfers run.
+        /// Times at which transfers run.
         schedule: Schedule,
     },
-    /// Delete one of the users' own schedules, by name.
+    /// Deletes a user's schedule by name.
     ScheduleDelete(String),
-    /// Pair another node with this one.
+    /// Pairs another node with this one.
     PeerCreate {
-        /// What to call it.
+        /// Name of the peer on this node.
         name: String,
-        /// `host:port`; `None` where only it connects to us.
+        /// Address `host:port`; `None` if only the peer connects.
         address: Option<String>,
         /// SHA-256 of its certificate, hexadecimal, with colons or without.
         fingerprint: String,
     },
-    /// Offer pairing to another node, which proves that it knows a passphrase: the offer is not a row.
+    /// Offers pairing to another node, which proves that it knows a passphrase. The offer is not a
+    /// row.
     PeerInvite {
-        /// What to call it.
+        /// Name of the peer on this node.
         name: String,
-        /// `host:port`; `None`: where it connects from, with the port that it gives.
+        /// Address `host:port`; `None` is the address that it connects from, with the port that it
+        /// reports.
         address: Option<String>,
     },
-    /// End the pairing with the peer of this name.
+    /// Ends the pairing with the peer of this name.
     PeerDelete(String),
-    /// Set the global throttle of one direction.
+    /// Sets the global throttle of one direction.
     GlobalThrottle {
-        /// Of what comes in, else of what goes out.
+        /// True for incoming transfers, false for outgoing ones.
         incoming: bool,
-        /// KB/s; `None` is set to unlimited.
+        /// KB/s; `None` sets it to unlimited.
         max: Option<u64>,
     },
 }
 
-/// What is said of a relationship's first transfer.
+/// Options of a relationship's first transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct First {
-    /// This snapshot of the source, not the newest state.
+    /// Name of the snapshot of the source to copy; `None` is the newest state.
     pub source_snapshot: Option<String>,
-    /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+    /// Throttle of this transfer only, in KB/s or unlimited; `None` is the relationship's.
     pub throttle: Option<Option<u64>>,
-    /// It waits until the source's node is paired with this one: what the source is, the transfer itself finds out.
+    /// True to wait until the source's node is paired with this one. The transfer itself then
+    /// checks the source.
     pub once_paired: bool,
 }
 
 impl Verb {
-    /// Its command in full, and the one thing that it is about: a path, or a name. For the audit log.
+    /// Returns the full name of the command, and its object (a path or a name), for the audit log.
     pub fn subject(&self) -> (&'static str, String) {
         let (command, path): (&str, &Path) = match self {
             Verb::Create { destination, .. } => ("snapmirror create", destination),
@@ -327,7 +336,7 @@ impl Verb {
         (command, path.to_string())
     }
 
-    /// Whether it begins a transfer, which goes on when the verb has been done.
+    /// Returns true if it queues a transfer, which continues after the verb has returned.
     pub fn queues(&self) -> bool {
         matches!(
             self,
@@ -344,43 +353,43 @@ impl Verb {
     }
 }
 
-/// A volume, as far as the rules need to know it.
+/// Attributes of a volume that the rules check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Side {
-    /// Bytes that it may hold; `None` is all there is.
+    /// Maximum size in bytes; `None` is no limit.
     pub size: Option<u64>,
-    /// Only transfers may write to it.
+    /// True if only transfers may write to it.
     pub data_protection: bool,
     /// Its snapshots, oldest first.
     pub snapshots: Vec<Held>,
-    /// Which volume it is.
+    /// Identity of the volume.
     pub uuid: VolumeUuid,
-    /// The volumes that it is a copy of, over whatever nodes, the nearest first.
+    /// The volumes that it is a copy of, on any node, the nearest first.
     pub above: Vec<VolumeUuid>,
 }
 
-/// What a verb may have to know that is not the manager's own.
+/// Facts that a verb needs from outside of the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preconditions {
-    /// For a new relationship's name.
+    /// Random number for the UUID of a new relationship.
     pub unique: u128,
-    /// Where the source that was named is found: with the peer's name in `cluster` where it is another node's. `None`: as it
-    /// was named.
+    /// Location of the source, with the peer's name in `cluster` if it is on another node; `None`
+    /// is the path that the user gave.
     pub found: Option<Path>,
-    /// The source; or why nothing is known of it, in words.
+    /// The source, or the cause for which it is not known.
     pub source: Result<Side, String>,
-    /// The destination; or why nothing is known of it, in words.
+    /// The destination, or the cause for which it is not known.
     pub destination: Result<Side, String>,
-    /// Some volume is mirrored synchronously.
+    /// True if some volume is replicated synchronously.
     pub synchronous: bool,
-    /// A job of the relationship runs now.
+    /// True if a job of the relationship runs now.
     pub running: bool,
     /// SHA-256 of this node's own certificate, lower-case hexadecimal.
     pub fingerprint: String,
 }
 
 impl Preconditions {
-    /// For verbs that need none.
+    /// Returns the value for verbs that need no facts.
     pub fn none() -> Preconditions {
         Preconditions {
             unique: 0,
@@ -394,65 +403,65 @@ impl Preconditions {
     }
 }
 
-/// What is to be done for a relationship.
+/// Operation of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Move data, for this purpose.
+    /// Moves data for this purpose.
     Transfer(TransferKind),
-    /// Make the destination writable, at its last complete snapshot.
+    /// Makes the destination writable at its last complete snapshot.
     Break,
 }
 
-/// Everything that doing it takes.
+/// Complete description of a job for the caller that carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What [`Manager::event`] identifies it by.
+    /// Identity of the job in [`Manager::event`].
     pub id: u64,
     /// UUID of the relationship that it works for.
     pub relationship: String,
-    /// What the job does.
+    /// Operation.
     pub task: Task,
     /// The volume that data is read from.
     pub source: Path,
     /// The volume that data is written to.
     pub destination: Path,
-    /// Its rules choose what is copied and kept.
+    /// Policy whose rules select what is copied and kept.
     pub policy: Policy,
-    /// Name of the only snapshot to copy; `None`: those that the policy chooses.
+    /// Name of the only snapshot to copy; `None` is a selection by the policy.
     pub source_snapshot: Option<String>,
-    /// KB/s; `None` is unlimited.
+    /// Throttle in KB/s; `None` is unlimited.
     pub throttle: Option<u64>,
-    /// Only these files, into a volume that can be written to; empty is the whole volume.
+    /// Files to copy into a writable volume; empty is the whole volume.
     pub files: Vec<FileRestore>,
-    /// All that it copies is at the destination: [`Step::Arrived`].
+    /// True if all data of the job is at the destination ([`Step::Arrived`]).
     pub arrived: bool,
-    /// A checkpoint that there may be is not to be used.
+    /// True to discard a checkpoint.
     pub anew: bool,
-    /// The request's number within the relationship: all its tries have it.
+    /// Number of the request within the relationship, the same for all its attempts.
     pub serial: u64,
 }
 
-/// What the caller that moves data is to do.
+/// Command for the caller that moves data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Begin. The caller must report [`Event::Ended`] from now on.
+    /// Starts a job. The caller has to report [`Event::Ended`] for it.
     Start(Box<Job>),
-    /// End it soon; [`Event::Ended`] says when.
+    /// Aborts a job; [`Event::Ended`] follows.
     Abort {
         /// The number of the job: [`Job::id`].
         id: u64,
     },
-    /// The global throttles, KB/s.
+    /// Sets the global throttles, in KB/s.
     Throttle {
-        /// Of what comes in.
+        /// Limit of incoming transfers; `None` is unlimited.
         incoming: Option<u64>,
-        /// Of what goes out.
+        /// Limit of outgoing transfers; `None` is unlimited.
         outgoing: Option<u64>,
     },
-    /// Make a snapshot of a destination for a rule that has a schedule, and delete those that it does not keep.
-    /// [`Step::Ruled`] is to say that this was done.
+    /// Takes a snapshot of a destination for a rule that has a schedule, and deletes those that the
+    /// rule no longer keeps. [`Step::Ruled`] has to report it.
     Take(Box<Take>),
-    /// The source keeps nothing for this relationship any more: its own snapshots may go.
+    /// Deletes the own snapshots at the source of a relationship that was released.
     Forget {
         /// UUID of the released relationship.
         relationship: String,
@@ -461,7 +470,7 @@ pub enum Command {
     },
 }
 
-/// A snapshot that a rule's schedule wants of a destination.
+/// A snapshot of a destination to take for a rule with a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
     /// UUID of the relationship.
@@ -470,44 +479,44 @@ pub struct Take {
     pub destination: Path,
     /// The rule.
     pub rule: Rule,
-    /// What the snapshot is called.
+    /// Name of the snapshot.
     pub name: String,
-    /// Slots of the rule's schedule up to this second count as run then, seconds since 1970.
+    /// Time, seconds since 1970. Earlier slots of the rule's schedule count as run.
     pub at: i64,
 }
 
-/// How far a transfer has come.
+/// Progress of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Logical bytes, with those before a restart from a checkpoint.
+    /// Logical bytes, including those before a restart from a checkpoint.
     pub bytes: u64,
-    /// Bytes on the wire, likewise.
+    /// Bytes on the wire, including those before a restart from a checkpoint.
     pub wire_bytes: u64,
-    /// Of these, those that this try has moved.
+    /// The part of `wire_bytes` that this attempt has moved.
     pub moved: u64,
-    /// Of the logical bytes, those behind which a restart would begin.
+    /// The part of `bytes` that a restart would not transfer again.
     pub checkpoint: u64,
-    /// Bytes a second over the last seconds.
+    /// Rate over the last seconds, bytes a second.
     pub rate: u64,
-    /// Name of the limit that binds; `None`: none does.
+    /// Name of the limit that binds; `None` if none does.
     pub bound_by: Option<String>,
-    /// Logical bytes in all, once known.
+    /// Logical bytes in all; `None` until they are known.
     pub total: Option<u64>,
 }
 
-/// How a job failed.
+/// Failure of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It was ended on request.
+    /// The job was aborted on request.
     Aborted,
-    /// Trying again may help.
+    /// A retry may succeed. The cause.
     Retry(String),
-    /// Trying again will not help.
+    /// A retry would fail too. The cause.
     Final(String),
 }
 
 impl Failure {
-    /// Why it failed, as users see it.
+    /// Returns the cause as users see it.
     pub fn words(&self) -> &str {
         match self {
             Failure::Aborted => ABORTED,
@@ -516,33 +525,34 @@ impl Failure {
     }
 }
 
-/// How a job came to its end.
+/// Result of a job that succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The newest snapshot that the destination has now.
+    /// The newest snapshot that the destination has now; `None` leaves the stored one unchanged.
     pub newest: Option<Copied>,
     /// The volumes that the destination is a copy of now, its source first.
     pub above: Vec<VolumeUuid>,
 }
 
-/// What happened to a job.
+/// Event of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The newest snapshot that it is to bring.
+    /// Name of the newest snapshot that the job copies.
     Chosen(String),
     /// Data begins to move. May come again, for the next snapshot.
     Moving,
-    /// How far it has come.
+    /// Progress so far.
     Progress(Progress),
-    /// All data of a snapshot is there; it is being made the destination's content.
+    /// All data of a snapshot has arrived and is being made the destination's content.
     Finalizing,
-    /// This complete snapshot is what the destination is now: a further one, or the one that a resync went back to.
+    /// The destination now has the content of this snapshot: a further one, or the one that a
+    /// resync reverted to.
     Snapshot(Copied),
     /// The job has ended; no event of it follows.
     Ended(Result<Done, Failure>),
 }
 
-/// Which end of a relationship a volume is.
+/// End of a relationship.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The volume that is copied.
@@ -552,7 +562,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// The word for it in messages.
+    /// Returns the word used in messages.
     pub fn word(self) -> &'static str {
         match self {
             Use::Source => "source",
@@ -574,7 +584,7 @@ pub enum Global {
 }
 
 impl Global {
-    /// KB/s, if it limits anything.
+    /// Returns the limit in KB/s; `None` if there is none.
     pub fn kbs(self) -> Option<u64> {
         match self {
             Global::Max(kbs) => Some(kbs),
@@ -583,7 +593,7 @@ impl Global {
     }
 }
 
-/// A UUID of version 4 (RFC 9562 §5.4) from 128 random bits.
+/// Returns a UUID of version 4 (RFC 9562 §5.4) made from 128 random bits.
 fn uuid(unique: u128) -> String {
     uuid::Builder::from_random_bytes(unique.to_be_bytes())
         .into_uuid()

@@ -1,9 +1,9 @@
-//! Relationships and what belongs to them, as rows: what the catalog stores, and the view of it that rules are checked
-//! against.
+//! Rows of relationships and their settings: their form in the catalog, and the view of them that
+//! rules are checked against.
 //!
-//! [`Relations`] is a value that is cheap to copy (persistent trees) and is changed by [`Edit`]s alone, each of which is
-//! one row put or deleted. Frequent queries have an index that each edit updates: relationships in the order of their
-//! creation, by their UUID, by their source, and those with work.
+//! [`Relations`] is cheap to copy (persistent trees) and is changed only by [`Edit`]s, each of
+//! which puts or deletes one row. Each edit also updates the indices for frequent queries:
+//! relationships in the order of their creation, by UUID, by source, and those with pending work.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,87 +19,90 @@ use crate::model::{
 };
 use crate::schedule::{self, Schedule};
 
-/// Of the hash FNV-1a, 128 bits (draft-eastlake-fnv).
+/// Prime of the hash FNV-1a with 128 bits (draft-eastlake-fnv).
 const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
 /// A relationship whose destination is on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Given at creation; never changes.
+    /// UUID, chosen at creation; never changes.
     pub uuid: String,
     /// Ascends in the order of creation; unique among relationships.
     pub number: u64,
-    /// Where the source is found.
+    /// Location of the source.
     pub source: Path,
-    /// The source as users wrote it.
+    /// Source as users wrote it.
     pub shown: Path,
     /// The volume that is the copy; unique among relationships.
     pub destination: Path,
-    /// The source and the volumes that it is a copy of, over whatever nodes, as of the last transfer.
+    /// The source, and the volumes that it is a copy of on any node, as of the last transfer.
     #[serde(default)]
     pub above: Vec<VolumeUuid>,
-    /// Name of the policy that chooses snapshots.
+    /// Name of the policy that selects snapshots.
     pub policy: String,
-    /// Name of the schedule; `None`: transfers on request only.
+    /// Name of the schedule; `None` if transfers run on request only.
     pub schedule: Option<String>,
     /// KB/s for the next transfers; `None` is unlimited.
     pub throttle: Option<u64>,
-    /// How often a failed transfer is tried.
+    /// Number of attempts for a transfer.
     pub tries: u32,
-    /// What the destination is.
+    /// State of the destination.
     pub state: MirrorState,
-    /// No transfer begins until it is resumed.
+    /// True if no transfer may begin until the relationship is resumed.
     pub quiesced: bool,
     /// Slots of the schedule up to this second count as run.
     pub scheduled: i64,
-    /// The same of the schedules of its policy's rules, by their labels; those that are not there ran when the newest
-    /// snapshot was taken.
+    /// Time up to which the slots of a rule's schedule count as run, by the rule's label. A rule
+    /// that is missing here ran when the newest snapshot was taken.
     #[serde(default)]
     pub ruled: BTreeMap<String, i64>,
-    /// What is being done, or to be done.
+    /// Pending or running work.
     pub pending: Option<Pending>,
-    /// How the last transfer ended.
+    /// The last transfer.
     pub last: Option<LastTransfer>,
     /// The newest snapshot that the destination has.
     pub newest: Option<Copied>,
-    /// Why it is not healthy.
+    /// Cause for which the relationship is unhealthy.
     pub trouble: Option<String>,
-    /// Made for a restore only: deleted when that has ended.
+    /// True if created for a restore only, and deleted when that has ended.
     pub restore: bool,
-    /// What such a restore copies; empty: the whole volume.
+    /// Files that a restore copies; empty is the whole volume.
     #[serde(default)]
     pub files: Vec<FileRestore>,
-    /// The next transfer discards its checkpoint.
+    /// True if the next transfer discards its checkpoint.
     pub anew: bool,
-    /// When the transfer that is being aborted has ended, the destination is broken off, or left at rest.
+    /// True if a break follows when the transfer that is being aborted has ended; an uninitialized
+    /// relationship is quiesced instead.
     pub stopping: bool,
-    /// When that is done, the relationship is forgotten.
+    /// True if the relationship is deleted after that.
     #[serde(default)]
     pub ending: bool,
-    /// How many transfers were requested.
+    /// Number of transfers requested so far.
     pub transfers: u64,
     /// Stored and shown as [`Relationship::note`].
     pub note: Option<Note>,
 }
 
-/// Work on a relationship's destination. It stays in the row until it has ended, so that it is begun again after a crash.
+/// Work on a relationship's destination. It stays in the row until it has ended, so that it is
+/// begun again after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// The transfer's UUID: all its tries have it.
+    /// UUID of the transfer, the same for all its attempts.
     pub uuid: String,
-    /// What is done, or to be done.
+    /// Kind of work.
     pub work: Work,
-    /// This snapshot of the source, not the newest state.
+    /// Name of the snapshot of the source to copy; `None` is the newest state.
     pub source_snapshot: Option<String>,
-    /// For this transfer only.
+    /// Throttle of this transfer only.
     pub throttle: OwnThrottle,
-    /// When it was requested, seconds since 1970.
+    /// Time of the request, seconds since 1970.
     pub begun: i64,
-    /// How often it has failed.
+    /// Number of failed attempts.
     pub failures: u32,
-    /// It is to end as soon as it can.
+    /// True if it is to be aborted.
     pub aborting: bool,
-    /// All files of a restore have come: what is left is to rename them, which a crash must not have done twice.
+    /// True if all files of a restore have arrived. Only their renames are left, which must not be
+    /// repeated after a crash.
     #[serde(default)]
     pub arrived: bool,
 }
@@ -107,11 +110,11 @@ pub struct Pending {
 /// The throttle of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnThrottle {
-    /// That of the relationship.
+    /// The relationship's throttle.
     Relationships,
     /// No limit for this transfer.
     Unlimited,
-    /// So many KB/s for this transfer.
+    /// KB/s for this transfer.
     Max(u64),
 }
 
@@ -136,33 +139,33 @@ impl OwnThrottle {
 /// The kind of a [`Pending`] piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// Move data, for this purpose.
+    /// Moves data for this purpose.
     Transfer(TransferKind),
-    /// Make the destination writable, at its last complete snapshot.
+    /// Makes the destination writable at its last complete snapshot.
     Break,
 }
 
-/// A destination of a volume of this node, as its source knows it.
+/// A destination of a volume of this node, as the source knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// UUID of the relationship.
     pub uuid: String,
-    /// Ascends in the order in which they became known.
+    /// Ascends in the order in which destinations became known.
     pub number: u64,
     /// The source volume, on this node.
     pub source: Path,
-    /// On this node, or with the peer's name.
+    /// The destination, with the peer's name if it is on another node.
     pub destination: Path,
-    /// When it last copied, seconds since 1970.
+    /// Time of its last transfer, seconds since 1970.
     pub seen: Option<i64>,
     /// The snapshot that it copied last.
     pub newest: Option<SnapshotIdentity>,
-    /// Its own snapshots at the source are being deleted; then the row is.
+    /// True while its own snapshots at the source are being deleted; the row is deleted after them.
     pub released: bool,
 }
 
 impl Known {
-    /// With the little that is known at the source.
+    /// Returns the relationship with the few attributes that the source knows.
     pub(super) fn shown(&self) -> Relationship {
         let (source, destination) = (self.source.clone(), self.destination.clone());
         Relationship {
@@ -175,16 +178,16 @@ impl Known {
 /// Another node that may copy from this one, and this one from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// What it is called here.
+    /// Name of the peer on this node.
     pub name: String,
-    /// `host:port`; `None` where only it connects to us.
+    /// Address `host:port`; `None` if only the peer connects.
     pub address: Option<String>,
     /// SHA-256 of its certificate, lower-case hexadecimal; unique among peers.
     pub fingerprint: String,
 }
 
 impl Entry {
-    /// Whether its schedule may begin a transfer.
+    /// Returns true if its schedule may begin a transfer.
     pub fn may_run(&self) -> bool {
         self.state == MirrorState::Snapmirrored && !self.quiesced && self.pending.is_none()
     }
@@ -194,20 +197,21 @@ impl Entry {
         lag(self.state, self.newest.as_ref(), now)
     }
 
-    /// Whether the destination is a copy of the source, or is becoming one.
+    /// Returns true if the destination is a copy of the source, or is becoming one.
     pub fn copies(&self) -> bool {
         let moves = |p: &Pending| matches!(p.work, Work::Transfer(_));
         let moving = self.files.is_empty() && self.pending.as_ref().is_some_and(moves);
         self.state != MirrorState::BrokenOff || moving
     }
 
-    /// Takes away a transfer that does not run. It was aborted, and is kept as `last`, where it can be queried.
+    /// Removes a transfer that does not run. It counts as aborted and becomes `last`, where clients
+    /// can query it.
     pub(super) fn withdraw(&mut self, now: i64) {
         let Some((pending, kind)) = self.pending.take().and_then(|p| match p.work {
             Work::Transfer(kind) => Some((p, kind)),
             Work::Break => None,
         }) else {
-            // No transfer was begun that could be queried.
+            // A break leaves no transfer to query.
             return;
         };
         let tried = self.last.take().filter(|last| last.uuid == pending.uuid);
@@ -234,7 +238,7 @@ impl Entry {
         self.stop(now);
     }
 
-    /// Goes on with what [`Verb::Stop`](super::Verb::Stop) asked for, once no transfer is left.
+    /// Continues [`Verb::Stop`](super::Verb::Stop), if one was requested, once no transfer is left.
     pub(super) fn stop(&mut self, now: i64) {
         if self.pending.is_some() || !std::mem::take(&mut self.stopping) {
             return;
@@ -256,7 +260,8 @@ impl Entry {
         now: i64,
     ) {
         self.transfers += 1;
-        // Random is only the relationship's own name; a transfer's follows from it and from its number.
+        // Only the relationship's UUID is random. A transfer's UUID follows from it and from the
+        // transfer's number.
         let of = self
             .uuid
             .bytes()
@@ -276,22 +281,22 @@ impl Entry {
     }
 }
 
-/// One row put, or deleted.
+/// A row put or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     /// Puts a relationship; its destination is the key.
     Relationship(Arc<Entry>),
     /// Deletes the relationship with this destination.
     NoRelationship(Path),
-    /// By its relationship's UUID.
+    /// Puts a known destination; the UUID of its relationship is the key.
     Destination(Arc<Known>),
     /// Deletes the known destination of the relationship with this UUID.
     NoDestination(String),
-    /// One of the users' own, by its name.
+    /// Puts a user's policy; its name is the key.
     Policy(Arc<Policy>),
     /// Deletes the policy of this name.
     NoPolicy(String),
-    /// One of the users' own, by its name.
+    /// Puts a user's schedule; its name is the key.
     Schedule(String, Schedule),
     /// Deletes the schedule of this name.
     NoSchedule(String),
@@ -301,14 +306,14 @@ pub enum Edit {
     NoPeer(String),
     /// Sets the global throttle of one direction.
     Throttle {
-        /// Of what comes in, else of what goes out.
+        /// True for incoming transfers, false for outgoing ones.
         incoming: bool,
         /// KB/s; `None` is set to unlimited.
         max: Option<u64>,
     },
 }
 
-/// Where rows are stored.
+/// Table of rows in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Rows of [`Edit::Relationship`], by destination.
@@ -341,7 +346,7 @@ const INCOMING: &str = "incoming";
 const OUTGOING: &str = "outgoing";
 
 impl Edit {
-    /// The table of its row, and the row's key.
+    /// Returns the row's table and key.
     pub fn place(&self) -> (Table, String) {
         match self {
             Edit::Relationship(entry) => (Table::Relationships, entry.destination.to_string()),
@@ -360,10 +365,10 @@ impl Edit {
         }
     }
 
-    /// What the row says, as JSON; `None`: it is deleted.
+    /// Returns the row as JSON; `None` if the edit deletes it.
     ///
     /// # Errors
-    /// None that is known of: these values have a JSON form.
+    /// None are known: all these values have a JSON form.
     pub fn body(&self) -> Result<Option<String>, serde_json::Error> {
         match self {
             Edit::Relationship(entry) => serde_json::to_string(&**entry),
@@ -381,10 +386,10 @@ impl Edit {
         .map(Some)
     }
 
-    /// A row that was stored.
+    /// Parses a stored row.
     ///
     /// # Errors
-    /// It does not say what it should.
+    /// The row is malformed.
     pub fn read(table: Table, key: &str, body: &str) -> Result<Edit, serde_json::Error> {
         Ok(match table {
             Table::Relationships => Edit::Relationship(Arc::new(serde_json::from_str(body)?)),
@@ -400,24 +405,25 @@ impl Edit {
     }
 }
 
-/// All rows, as of one moment.
+/// All rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relations {
     entries: Map<Path, Arc<Entry>>,
-    /// In the order of their creation.
+    /// By number: in the order of creation.
     made: Map<u64, Arc<Entry>>,
     /// By UUID.
     named: Map<String, Arc<Entry>>,
-    /// By their sources.
+    /// By source.
     sources: Map<(Path, u64), Arc<Entry>>,
-    /// Those with work, by number.
+    /// Relationships with pending work, by number.
     busy: Map<u64, Arc<Entry>>,
-    /// Those whose schedule may begin a transfer, by the first slot after their last run, and by number.
+    /// Relationships whose schedule may begin a transfer, by the first slot after their last run,
+    /// and by number.
     slots: Map<(i64, u64), Arc<Entry>>,
     known: Map<String, Arc<Known>>,
-    /// In the order in which they became known.
+    /// By number: in the order in which they became known.
     heard: Map<u64, Arc<Known>>,
-    /// Known destinations by their sources.
+    /// Known destinations by source.
     copies: Map<(Path, u64), Arc<Known>>,
     /// Known destinations that were released.
     released: Map<u64, Arc<Known>>,
@@ -479,7 +485,7 @@ impl Relations {
         }
     }
 
-    /// Changes one of the users' own schedules.
+    /// Changes a user's schedule, and the slots of relationships that have it.
     fn reschedule(&mut self, name: &str, to: Option<Schedule>) {
         let has = |e: &&Arc<Entry>| e.schedule.as_deref() == Some(name);
         let with: Vec<Arc<Entry>> = self.entries.values().filter(has).cloned().collect();
@@ -495,13 +501,13 @@ impl Relations {
         }
     }
 
-    /// The first slot of its schedule after its last run, if it may run then.
+    /// Returns the first slot of its schedule after its last run, if it may run then.
     fn slot(&self, entry: &Entry) -> Option<i64> {
         let schedule = entry.schedule.as_deref().filter(|_| entry.may_run());
         self.schedule(schedule?)?.next(entry.scheduled)
     }
 
-    /// Relationships of whose schedules a slot has passed since the last run.
+    /// Returns the relationships for which a slot has passed since the last run.
     pub(super) fn due(&self, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
         let due = self.slots.range(..=(now, u64::MAX));
         due.map(|(_, entry)| entry)
@@ -531,52 +537,52 @@ impl Relations {
         }
     }
 
-    /// The relationship of this destination.
+    /// Returns the relationship with this destination.
     pub fn entry(&self, destination: &Path) -> Option<&Arc<Entry>> {
         self.entries.get(destination)
     }
 
-    /// The relationship of this UUID.
+    /// Returns the relationship with this UUID.
     pub fn named(&self, uuid: &str) -> Option<&Arc<Entry>> {
         self.named.get(uuid)
     }
 
-    /// Relationships in the order of their creation, behind this number.
+    /// Returns the relationships with a number above `after`, in the order of creation.
     pub fn entries(&self, after: u64) -> impl Iterator<Item = &Arc<Entry>> {
         self.made
             .range((Bound::Excluded(after), Bound::Unbounded))
             .map(|(_, entry)| entry)
     }
 
-    /// Relationships with pending work, and that work.
+    /// Returns the relationships with pending work, and that work.
     pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
         let busy = self.busy.values();
         busy.filter_map(|entry| Some((entry, entry.pending.as_ref()?)))
     }
 
-    /// Relationships that copy from this volume.
+    /// Returns the relationships that copy from this volume.
     pub fn copying(&self, source: &Path) -> impl Iterator<Item = &Arc<Entry>> {
         self.sources
             .range((source.clone(), 0)..=(source.clone(), u64::MAX))
             .map(|(_, entry)| entry)
     }
 
-    /// Destinations of volumes of this node, in the order in which they became known.
+    /// Returns the destinations of volumes of this node, in the order in which they became known.
     pub fn known(&self) -> impl Iterator<Item = &Arc<Known>> {
         self.heard.values()
     }
 
-    /// A known destination by its relationship's UUID.
+    /// Returns a known destination by its relationship's UUID.
     pub fn destination(&self, uuid: &str) -> Option<&Arc<Known>> {
         self.known.get(uuid)
     }
 
-    /// Those that were released and are not forgotten yet.
+    /// Returns the known destinations that were released and are still being cleaned up.
     pub(super) fn released(&self) -> impl Iterator<Item = &Arc<Known>> {
         self.released.values()
     }
 
-    /// Known destinations of a volume of this node, without those that were released.
+    /// Returns the known destinations of a volume of this node, without released ones.
     pub(super) fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
         self.copies
             .range((source.clone(), 0)..=(source.clone(), u64::MAX))
@@ -584,21 +590,21 @@ impl Relations {
             .filter(|known| !known.released)
     }
 
-    /// The snapshots of a volume without which relationships would have to begin anew.
+    /// Returns the snapshots of a volume that relationships need for their next transfers.
     pub fn needed(&self, path: &Path) -> Vec<SnapshotIdentity> {
         let copies = self.copies(path).filter_map(|known| known.newest);
         let own = self.entry(path).and_then(|e| e.newest.as_ref());
         copies.chain(own.map(|newest| newest.id)).collect()
     }
 
-    /// The same, of copies other than `but`.
+    /// Returns the snapshots of `path` that copies other than `but` need for their next transfers.
     pub(super) fn needed_but(&self, path: &Path, but: &Path) -> Vec<SnapshotIdentity> {
         let others = self.copies(path).filter(|known| known.destination != *but);
         others.filter_map(|known| known.newest).collect()
     }
 
-    /// Which end of which relationship a volume is, by the relationship's destination. A destination elsewhere counts until
-    /// it is released.
+    /// Returns the role of a volume in a relationship, and that relationship's destination. A
+    /// destination on another node counts until it is released.
     pub fn volume_in_use(&self, path: &Path) -> Option<(Use, Path)> {
         if let Some(entry) = self.entry(path) {
             return Some((Use::Destination, entry.destination.clone()));
@@ -609,24 +615,25 @@ impl Relations {
         Some((Use::Source, destination.clone()))
     }
 
-    /// Whether its source is on a node that is not paired with this one yet: no transfer can begin.
+    /// Returns true if its source is on a node that is not paired with this one yet, so that no
+    /// transfer can begin.
     pub fn awaits_peer(&self, entry: &Entry) -> bool {
         !entry.source.cluster.is_empty() && self.peer(&entry.source.cluster).is_none()
     }
 
-    /// Whether some relationship copies from this peer.
+    /// Returns true if some relationship copies from this peer.
     pub fn uses_peer(&self, name: &str) -> bool {
         self.entries.values().any(|e| e.source.cluster == name)
     }
 
-    /// The number of the next relationship, or of the next known destination.
+    /// Returns the number for the next relationship or known destination.
     pub(super) fn next_number(&self) -> u64 {
         let last = self.made.last().map_or(0, |(number, _)| *number);
         let known = self.heard.last().map_or(0, |(number, _)| *number);
         last.max(known) + 1
     }
 
-    /// Policies, ours and the users' own, by name.
+    /// Returns all policies, built-in ones and the users', by name.
     pub fn policies(&self) -> Vec<Policy> {
         let mut all = system_policies();
         all.extend(self.policies.values().map(|policy| Policy::clone(policy)));
@@ -634,12 +641,12 @@ impl Relations {
         all
     }
 
-    /// The users' own policies, by name.
+    /// Returns the users' policies by name.
     pub(super) fn own_policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.values()
     }
 
-    /// The policy of this name: a user's own, or else a built-in one.
+    /// Returns the policy of this name: a user's, or else a built-in one.
     pub fn policy(&self, name: &str) -> Option<Policy> {
         match self.policies.get(name) {
             Some(own) => Some(Policy::clone(own)),
@@ -647,12 +654,12 @@ impl Relations {
         }
     }
 
-    /// The users' own schedules by name. Those of the start are [`schedule::named`].
+    /// Returns the users' schedules by name. [`schedule::named`] has the built-in ones.
     pub fn own_schedules(&self) -> impl Iterator<Item = (&String, &Schedule)> {
         self.schedules.iter()
     }
 
-    /// The schedule of this name: a built-in one, or else a user's own.
+    /// Returns the schedule of this name: a built-in one, or else a user's.
     pub fn schedule(&self, name: &str) -> Option<Schedule> {
         let built_in = schedule::named().into_iter().find(|(n, ..)| *n == name);
         match built_in {
@@ -661,17 +668,17 @@ impl Relations {
         }
     }
 
-    /// All peers, in the order of their names.
+    /// Returns all peers by name.
     pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.peers.values()
     }
 
-    /// The peer of this name.
+    /// Returns the peer of this name.
     pub fn peer(&self, name: &str) -> Option<&Arc<Peer>> {
         self.peers.get(name)
     }
 
-    /// The global throttle of what comes in, or else of what goes out.
+    /// Returns the global throttle of incoming or of outgoing transfers.
     pub fn global_throttle(&self, incoming: bool) -> Global {
         match if incoming {
             self.incoming
@@ -685,7 +692,7 @@ impl Relations {
     }
 }
 
-/// A change under way: the rows as they are to be, and what makes them so.
+/// A change in progress: the rows after it, and the edits that lead there.
 #[derive(Debug)]
 pub struct Changes {
     pub(super) rows: Relations,
@@ -693,7 +700,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// No changes yet to these rows.
+    /// Begins a change of these rows.
     pub fn to(rows: &Relations) -> Changes {
         Changes {
             rows: rows.clone(),
@@ -701,7 +708,7 @@ impl Changes {
         }
     }
 
-    /// What was changed, in order.
+    /// Returns the edits, in order.
     pub fn into_edits(self) -> Vec<Edit> {
         self.edits
     }
@@ -715,20 +722,20 @@ impl Changes {
         self.make(Edit::Relationship(Arc::new(entry)));
     }
 
-    /// The same, or forgets it where that was asked for and nothing is left to be done for it.
+    /// Puts the row, or deletes the relationship if that was requested and no work is pending.
     pub(super) fn put_or_end(&mut self, entry: Entry) {
         if !entry.ending || entry.pending.is_some() {
             return self.put(entry);
         }
         let (source, to) = (&entry.source, &entry.destination);
         self.make(Edit::NoRelationship(to.clone()));
-        // It may have been turned round.
+        // The relationship may have been reversed.
         let copies = self.rows.copies(source).chain(self.rows.copies(to));
         let between = |k: &&Arc<Known>| {
             let ends = (&k.source, &k.destination);
             ends == (source, to) || ends == (to, source)
         };
-        // Whether one of another node lives on is not known here.
+        // A relationship whose destination is on another node may still exist there.
         let gone: Vec<Arc<Known>> = copies
             .filter(between)
             .filter(|known| known.destination.cluster.is_empty())
@@ -744,7 +751,7 @@ impl Changes {
         }
     }
 
-    /// A destination of a volume of this node.
+    /// Records that a destination of a volume of this node has transferred.
     pub(super) fn know(
         &mut self,
         uuid: &str,

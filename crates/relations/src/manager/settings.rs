@@ -11,10 +11,10 @@ use weir_base::limits::replica::{MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLI
 
 type Outcome = Result<(), Refused>;
 
-/// Peers at most: more are no pairing but an accident.
+/// Maximum number of peers. More are an accident rather than pairings.
 const MAX_PEERS: usize = 256;
 
-/// Policies, schedules, peers, global throttles.
+/// Carries out the verbs on policies, schedules, peers and global throttles.
 pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
     match verb {
         Verb::PolicyCreate {
@@ -149,7 +149,8 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             next.make(Edit::Peer(Arc::new(peer)));
         }
         Verb::PeerInvite { name, address } => {
-            // Its certificate is not known yet: any that is not this node's.
+            // The peer's certificate is not known yet: check with one that differs from this
+            // node's.
             let unknown = "0".repeat(64);
             new_peer(&next.rows, name, address, &unknown, preconditions)?;
         }
@@ -165,13 +166,13 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             }
             next.make(Edit::NoPeer(name));
         }
-        // All others were seen to before.
+        // The caller handles all other verbs.
         _ => {}
     }
     Ok(())
 }
 
-/// Whether a policy may have these rules.
+/// Refuses rules that a policy of this kind may not have.
 fn may_have(rows: &Relations, kind: PolicyKind, rules: &[Rule]) -> Outcome {
     if rules.len() > MAX_POLICY_RULES {
         return refuse(
@@ -221,7 +222,7 @@ fn may_have(rows: &Relations, kind: PolicyKind, rules: &[Rule]) -> Outcome {
     Ok(())
 }
 
-/// A fingerprint as people copy it, with colons or without, in either case; as it is stored.
+/// Returns a fingerprint in its stored form. Accepts colons and either case.
 fn normal(fingerprint: &str) -> Option<String> {
     let text = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
     let digits: String = text.chars().filter(|c| *c != ':').collect();

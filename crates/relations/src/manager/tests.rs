@@ -1,4 +1,5 @@
-//! The rules and the manager over rows on a disk that may fail, with a runner that only remembers, in virtual time.
+//! The rules and the manager over rows on a disk that may fail, with a runner that only remembers,
+//! in virtual time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -618,7 +619,8 @@ fn a_copy_restores_what_it_was_made_from() {
         "begun again, it would take back what users wrote"
     );
     m.event(job.id, done(), START);
-    // Nobody can write to it before it is stored that it has arrived: a node that dies goes on behind that.
+    // Nobody can write to it before it is stored that it has arrived: a node that dies goes on
+    // behind that.
     let mut m = disk.open();
     let job = started(&mut m).remove(0);
     assert_eq!((job.task, job.destination), (Task::Break, path("s:a")));

@@ -1,4 +1,5 @@
-//! What is in memory only: jobs under way, and when things are due. And what their events mean for the rows.
+//! State that is in memory only: running jobs, and the times at which runs are due. Also the edits
+//! of rows that follow from their events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,49 +15,49 @@ use crate::model::{
 };
 use crate::schedule;
 
-/// After how many failures how many milliseconds pass until the next try.
+/// Returns the milliseconds until the next attempt after this number of failures.
 fn backoff(failures: u32) -> u64 {
     let doubled = RETRY_FIRST_MS << (failures - 1).min(8);
     doubled.min(RETRY_MOST_MS)
 }
 
-/// What has happened, as far as rows are concerned: [`settle`] makes the edits.
+/// Event that changes rows; [`settle`] makes the edits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A slot of a relationship's schedule has come.
     Due(String),
-    /// A transfer that was aborted will not begin again.
+    /// An aborted transfer will not start again.
     Withdrawn(String),
-    /// A complete snapshot is what the relationship's destination is now.
+    /// The relationship's destination now has the content of a complete snapshot.
     Snapshot(String, Copied),
-    /// All files that a relationship's restore copies are there, and are about to get their names.
+    /// All files of a relationship's restore have arrived; they are renamed after this.
     Arrived(String),
     /// A job has ended.
     Ended {
         /// UUID of the relationship.
         relationship: String,
-        /// The UUID of the work.
+        /// UUID of the work.
         transfer: String,
-        /// How the job ended.
+        /// Result.
         outcome: Result<Done, Failure>,
-        /// What a transfer was; its error follows from the outcome.
+        /// Figures of a transfer; its error follows from the outcome. `None` for a break.
         last: Option<LastTransfer>,
     },
-    /// A transfer of a volume of this node has been sent, as far as its snapshot `newest`: from now on the destination is
-    /// known here, and needs that snapshot for its next transfer.
+    /// A transfer of a volume of this node was sent, up to the snapshot `newest`. The destination
+    /// is known here from now on, and needs that snapshot for its next transfer.
     Served {
         /// UUID of the relationship.
         relationship: String,
         /// The source volume, on this node.
         source: Path,
-        /// By the peer's name.
+        /// The destination, with the peer's name.
         destination: Path,
-        /// The snapshot as far as which was sent.
+        /// The last snapshot that was sent.
         newest: SnapshotIdentity,
     },
-    /// What a released relationship kept of its source is deleted.
+    /// The own snapshots of a released relationship are deleted at its source.
     Forgotten(String),
-    /// What the schedule of a policy's rule wanted of a destination has been done, or has to wait for the next slot.
+    /// The snapshot for a policy rule's schedule was taken, or has to wait for the next slot.
     Ruled {
         /// UUID of the relationship.
         relationship: String,
@@ -67,19 +68,19 @@ pub enum Step {
     },
 }
 
-/// A job that was begun.
+/// A job that was started.
 #[derive(Debug)]
 struct Running {
     id: u64,
-    /// The UUID of its work.
+    /// UUID of its work.
     transfer: String,
     work: Work,
     phase: Phase,
     aborting: bool,
-    /// Until its row says so, too.
+    /// True after the end of the job, until its row has been updated.
     ended: bool,
     started: u64,
-    /// Milliseconds spent in each phase, without the one it is in.
+    /// Milliseconds spent in each phase, without the current one.
     spent: [u64; 3],
     since: u64,
     progress: Progress,
@@ -137,14 +138,15 @@ impl Running {
     }
 }
 
-/// The slot of a relationship whose last run is in the future, because the clock was set back: that run counts as one of
-/// the moment at which this was noticed.
+/// Slot of a relationship whose last run is in the future because the clock was set back. That run
+/// counts as one of the moment at which this was noticed.
 struct Slot {
     last: i64,
     at: i64,
 }
 
-/// How often the last runs of all relationships are compared with the clock, milliseconds.
+/// Interval in which the last runs of all relationships are compared with the clock, in
+/// milliseconds.
 const COMPARE_MS: u64 = 60_000;
 
 /// See the module's head.
@@ -152,23 +154,25 @@ const COMPARE_MS: u64 = 60_000;
 pub struct Manager {
     /// Jobs that run, by their relationship's UUID.
     running: BTreeMap<String, Running>,
-    /// When the last try of a transfer failed, milliseconds.
+    /// Time of the last failure of a transfer in milliseconds, by the relationship's UUID.
     failed: BTreeMap<String, u64>,
-    /// By the relationship's UUID.
+    /// Relationships whose last run is in the future, by UUID.
     ahead: BTreeMap<String, Slot>,
-    /// When all last runs were last compared with the clock.
+    /// Time at which all last runs were last compared with the clock.
     compared: Option<Now>,
     last_job: u64,
-    /// As they were ordered last.
+    /// Throttles as last sent to the caller.
     throttles: Option<[Global; 2]>,
     /// Released relationships whose snapshots are being deleted.
     forgetting: BTreeSet<String>,
-    /// The minute since 1970 in which the schedules of policies' rules were last compared with the clock.
+    /// Minute since 1970 in which the schedules of policies' rules were last compared with the
+    /// clock.
     ruled: Option<i64>,
 }
 
 impl Manager {
-    /// Something happened to a job. What is said of one that has ended is ignored. What concerns its row is returned.
+    /// Handles an event of a job; events of a job that has ended are ignored. Returns the step that
+    /// changes its row, if any.
     pub fn event(&mut self, id: u64, event: Event, now: Now) -> Option<Step> {
         let mut all = self.running.iter_mut();
         let (uuid, running) = all.find(|(_, r)| r.id == id && !r.ended)?;
@@ -198,7 +202,7 @@ impl Manager {
         None
     }
 
-    /// What has become due with time. To be called about twice a second.
+    /// Returns the steps that have become due with time. To be called about twice a second.
     pub fn due(&mut self, rows: &Relations, now: Now) -> Vec<Step> {
         let of = |uuid: &String| rows.named(uuid).filter(|entry| entry.may_run());
         self.ahead.retain(|uuid, slot| {
@@ -218,7 +222,7 @@ impl Manager {
         due
     }
 
-    /// Finds relationships whose last run is in the future.
+    /// Finds the relationships whose last run is in the future.
     fn compare_all(&mut self, rows: &Relations, now: Now) {
         self.compared = Some(now);
         for entry in rows.entries(0).filter(|entry| entry.may_run()) {
@@ -232,8 +236,8 @@ impl Manager {
         }
     }
 
-    /// What is to be done so that what runs is what the rows say, in this order. Each is said once. To be called when all
-    /// steps so far are in the rows.
+    /// Returns the commands, in order, that make the running jobs match the rows. Each is returned
+    /// once. To be called when all steps so far are in the rows.
     pub fn reconcile(&mut self, rows: &Relations, now: Now) -> Vec<Command> {
         let mut commands = Vec::new();
         self.running.retain(|_, running| !running.ended);
@@ -296,7 +300,7 @@ impl Manager {
 
     fn start(&mut self, rows: &Relations, entry: &Entry, now: Now) -> Option<Command> {
         let pending = entry.pending.as_ref()?;
-        // Without a policy it waits until it has one again.
+        // Without its policy, a relationship waits until it has one again.
         let policy = rows.policy(&entry.policy)?;
         let throttle = pending.throttle.under(entry.throttle);
         self.last_job += 1;
@@ -338,17 +342,17 @@ impl Manager {
         Some(Command::Start(Box::new(job)))
     }
 
-    /// Whether a job of this relationship runs.
+    /// Returns true if a job of this relationship runs.
     pub fn runs(&self, relationship: &str) -> bool {
         self.running.contains_key(relationship)
     }
 
-    /// Relationships whose destination is here, in the order of their creation.
+    /// Returns the relationships whose destination is on this node, in the order of creation.
     pub fn relationships(&self, rows: &Relations) -> Vec<Relationship> {
         rows.entries(0).map(|entry| self.shown(entry)).collect()
     }
 
-    /// Relationships whose source is here, with what is known of them here.
+    /// Returns the relationships whose source is on this node, with what is known of them here.
     pub fn destinations(&self, rows: &Relations) -> Vec<Relationship> {
         let known = rows.known().filter(|known| !known.released);
         known
@@ -359,7 +363,8 @@ impl Manager {
             .collect()
     }
 
-    /// Relationships that a volume of this node is an end of; those whose destination is here come first.
+    /// Returns the relationships that a volume of this node is an end of. Those whose destination
+    /// is on this node come first.
     pub fn replications(&self, rows: &Relations, volume: &Path) -> Vec<Relationship> {
         let here = rows.entry(volume).into_iter().chain(rows.copying(volume));
         let elsewhere = rows.copies(volume);
@@ -369,7 +374,7 @@ impl Manager {
             .collect()
     }
 
-    /// A relationship with what is being done to it.
+    /// Returns a relationship with its current activity.
     pub fn shown(&self, entry: &Entry) -> Relationship {
         let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();
         let trouble = entry.trouble.clone();
@@ -395,14 +400,14 @@ impl Manager {
         }
     }
 
-    /// The job that does the work that the row wants.
+    /// Returns the job that does the row's pending work.
     fn doing(&self, entry: &Entry) -> Option<&Running> {
         let pending = entry.pending.as_ref()?;
         let running = self.running.get(&entry.uuid)?;
         (running.transfer == pending.uuid && !running.ended).then_some(running)
     }
 
-    /// What is being done to a relationship.
+    /// Returns the current activity of a relationship.
     pub fn status(&self, entry: &Entry) -> Status {
         let working = self.doing(entry).map(Running::status);
         match (&entry.pending, working) {
@@ -416,7 +421,7 @@ impl Manager {
         }
     }
 
-    /// The transfer of a relationship that runs, or waits for its turn.
+    /// Returns the running or queued transfer of a relationship.
     fn transfer(&self, entry: &Entry) -> Option<Transfer> {
         let pending = entry.pending.as_ref()?;
         let Work::Transfer(kind) = pending.work else {
@@ -445,9 +450,9 @@ impl Manager {
 }
 
 impl Step {
-    /// Whether what it is about comes to the same end if the step is lost in a crash and the transfer begins again. A
-    /// restore does not: behind its end users write to the volume. Nor does what another node has been served, which does
-    /// not ask again.
+    /// Returns true if the step may be lost in a crash because a repeated transfer leads to the
+    /// same result. The end of a restore may not: users write to the volume after it. Nor may a
+    /// transfer served to another node, which does not report it again.
     pub fn is_lazily_durable(&self, rows: &Relations) -> bool {
         match self {
             Step::Ended { relationship, .. } => {
@@ -460,8 +465,8 @@ impl Step {
     }
 }
 
-/// What the schedules of policies' rules want of destinations now. What could not be done then is wanted again the next
-/// minute.
+/// Returns the snapshots that policies' rules with schedules want of destinations now. If one
+/// cannot be taken, it is returned again in the next minute.
 fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
     let mut due = Vec::new();
     let own = rows.own_policies();
@@ -474,7 +479,7 @@ fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
     let copies = |e: &&Arc<Entry>| e.state == MirrorState::Snapmirrored && !e.quiesced;
     for entry in rows.entries(0).filter(copies) {
         let (Some(policy), Some(newest)) = (rows.policy(&entry.policy), &entry.newest) else {
-            // Nothing has come yet of which a snapshot could be made.
+            // Nothing has arrived yet that a snapshot could be taken of.
             continue;
         };
         for rule in policy.rules {
@@ -496,8 +501,8 @@ fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
     due
 }
 
-/// Writes into the rows what has happened. What has been overtaken (a relationship that was deleted, a transfer that is not
-/// wanted any more) changes nothing.
+/// Writes an event into the rows. A step that has been overtaken changes nothing: its relationship
+/// was deleted, or its transfer is no longer wanted.
 pub fn settle(next: &mut Changes, step: &Step, now: i64) {
     let entry = |uuid: &str| next.rows.named(uuid).map(|entry| Entry::clone(entry));
     match step {
@@ -517,7 +522,8 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
         }
         Step::Snapshot(uuid, copied) => {
             if let Some(mut entry) = entry(uuid) {
-                // From here on the destination is a copy that can be read, however the transfer ends.
+                // From here on the destination is a readable copy, whatever the result of the
+                // transfer.
                 if !entry.restore {
                     entry.state = MirrorState::Snapmirrored;
                 }
@@ -556,8 +562,8 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
                 let (source, to) = (entry.source.clone(), entry.destination.clone());
                 if done && entry.restore {
                     if last.is_some() && entry.files.is_empty() {
-                        // It is known to have arrived before anyone can write to it: run again after a crash, the transfer
-                        // would take that back.
+                        // The arrival is recorded before anyone can write to the volume: a repeated
+                        // transfer after a crash would revert those writes.
                         entry.begin(Work::Break, None, None, now);
                         return next.put(entry);
                     }
@@ -600,7 +606,7 @@ fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
     entry.trouble = None;
     if last.is_none() {
         entry.state = MirrorState::BrokenOff;
-        // Nothing is left to keep from transferring: a resync needs no resume before it.
+        // No transfers are left to hold back: a resync needs no resume before it.
         entry.quiesced = false;
         return;
     }
@@ -617,16 +623,16 @@ fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
 
 fn fail(entry: &mut Entry, failure: &Failure, last: Option<LastTransfer>) {
     let Some(mut pending) = entry.pending.take() else {
-        // It was aborted meanwhile.
+        // It was aborted in the meantime.
         return;
     };
     let Some(mut last) = last else {
-        // The destination is what it was; the user sees the error and can repeat the request.
+        // The destination is unchanged; the user sees the error and can repeat the request.
         entry.trouble = Some(format!("Break failed. ({})", failure.words()));
         entry.ending = false;
         return;
     };
-    // Whatever it was that an aborted transfer died of.
+    // An aborted transfer counts as aborted, whatever error ended it.
     let said = match pending.aborting || *failure == Failure::Aborted {
         true => ABORTED.to_owned(),
         false => format!("Transfer failed. ({})", failure.words()),

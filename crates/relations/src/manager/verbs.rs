@@ -14,29 +14,30 @@ use crate::retention::common;
 
 type Outcome = Result<(), Refused>;
 
-/// Files that one restore copies at most.
+/// Maximum number of files of one restore.
 const MAX_RESTORED_FILES: usize = 64;
-/// Most bytes of the path of such a file.
+/// Maximum length in bytes of the path of such a file.
 const MAX_RESTORED_PATH: usize = 1024;
 
-/// A transfer that is requested.
+/// Options of a requested transfer.
 struct Wanted {
-    /// This snapshot of the source, not the newest state.
+    /// Name of the snapshot of the source to copy; `None` is the newest state.
     snapshot: Option<String>,
-    /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+    /// Throttle of this transfer only, in KB/s or unlimited; `None` is the relationship's.
     throttle: Option<Option<u64>>,
 }
 
-/// The newest state under the relationship's throttle.
+/// The newest state, under the relationship's throttle.
 const PLAIN: Wanted = Wanted {
     snapshot: None,
     throttle: None,
 };
 
-/// Carries out what is quick, and queues what takes time. `now` is in seconds since 1970.
+/// Carries out a verb: quick operations at once, others by queueing them. `now` is in seconds since
+/// 1970.
 ///
 /// # Errors
-/// The changes are not to be used then.
+/// The verb is refused. The caller has to discard `next`.
 pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, now: i64) -> Outcome {
     let verb = verb.clone();
     match verb {
@@ -103,7 +104,8 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             let mut entry = found(&next.rows, &destination)?;
             entry.policy = policy.unwrap_or(entry.policy);
             if let Some(schedule) = schedule.filter(|schedule| *schedule != entry.schedule) {
-                // Its slots count from now on: what the schedule before missed is not made up for.
+                // Slots count from now on: missed slots of the previous schedule are not made up
+                // for.
                 (entry.schedule, entry.scheduled) = (schedule, now);
             }
             entry.throttle = throttle.unwrap_or(entry.throttle);
@@ -143,7 +145,8 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             }
             let to = destination_side(&entry.destination, preconditions)?;
             protected(&entry.destination, to)?;
-            // A source that cannot be reached now is tried again; one that is known must fit.
+            // If the source cannot be reached now, the transfer retries; if it is known, it must
+            // fit.
             if let Ok(from) = &preconditions.source {
                 large_enough(from, to)?;
                 has_snapshot(&entry, &wanted, from)?;
@@ -227,13 +230,13 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             let mut entry = found(&next.rows, &destination)?;
             free(&entry)?;
             if !entry.files.is_empty() {
-                // A restore of files that has failed has left nothing of them.
+                // A failed restore of files has left no files behind.
                 next.make(Edit::NoRelationship(destination));
                 next.make(Edit::NoDestination(entry.uuid));
                 return Ok(());
             }
             match entry.state {
-                // A restore that has failed may have left it a copy.
+                // A failed restore may have left the volume a copy.
                 MirrorState::Uninitialized if entry.restore => {}
                 MirrorState::Uninitialized => {
                     return refuse(Reason::State, not_initialized(&entry));
@@ -261,7 +264,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             sound_files(&files)?;
             let tried = next.rows.entry(&destination).filter(|e| e.restore);
             let mut entry = match tried {
-                // Another try of one that has failed.
+                // A retry of a failed restore.
                 Some(tried)
                     if *preconditions.found.as_ref().unwrap_or(&source) == tried.source
                         && tried.files.is_empty() == files.is_empty() =>
@@ -300,7 +303,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
     Ok(())
 }
 
-/// Begins the copying of single files into a volume that can be written to and stays so: it is no copy meanwhile.
+/// Queues the copying of files into a writable volume, which stays writable meanwhile.
 fn restore_files(
     next: &mut Changes,
     mut entry: Entry,
@@ -324,7 +327,7 @@ fn restore_files(
     Ok(())
 }
 
-/// Paths from the root, none of them twice among the destinations.
+/// Refuses paths that do not start at the root, and duplicate destinations.
 fn sound_files(files: &[FileRestore]) -> Outcome {
     if files.len() > MAX_RESTORED_FILES {
         return refuse(
@@ -369,7 +372,7 @@ fn resync(
     let mut entry = match (next.rows.entry(&destination), source) {
         (None, Some(source)) => {
             let mut entry = new_entry(&next.rows, source, destination, preconditions, now)?;
-            // The other way round: what was copied before is the source now.
+            // Reverse direction: the previous destination is the source now.
             let reverse = next.rows.entry(&entry.source);
             if let Some(reverse) = reverse.filter(|e| e.source == entry.destination) {
                 if reverse.state != MirrorState::BrokenOff {
@@ -387,7 +390,8 @@ fn resync(
     Ok(())
 }
 
-/// Begins the transfer that makes a destination a copy again. `instead`: in place of this relationship.
+/// Queues the transfer that makes a destination a copy again. `instead` is the UUID of a
+/// relationship that this one replaces.
 fn resynchronize(
     rows: &Relations,
     entry: &mut Entry,
@@ -451,7 +455,7 @@ fn reverse(
 }
 
 fn release(next: &mut Changes, destination: &Path) -> Outcome {
-    // More than one where the relationship was deleted at its destination and made again.
+    // There is more than one if the relationship was deleted at its destination and created again.
     let known = next.rows.known();
     let gone: Vec<Arc<Known>> = known
         .filter(|known| known.destination == *destination && !known.released)
@@ -473,7 +477,7 @@ fn release(next: &mut Changes, destination: &Path) -> Outcome {
     Ok(())
 }
 
-/// A relationship that may be, as far as its two ends go.
+/// Creates a row for a new relationship, after checks of its two paths.
 fn new_entry(
     rows: &Relations,
     shown: Path,
@@ -529,7 +533,7 @@ fn new_entry(
     })
 }
 
-/// Nothing is being done to it.
+/// Refuses if work is pending for it.
 fn free(entry: &Entry) -> Outcome {
     match entry.pending.is_some() {
         true => refuse(Reason::Busy, "Another transfer is in progress."),
@@ -646,8 +650,8 @@ fn has_snapshot(entry: &Entry, wanted: &Wanted, from: &Side) -> Outcome {
     }
 }
 
-/// Refuses to take a destination back behind a snapshot that further copies of it need: they would have to be copied anew.
-/// What its own source has of it may go.
+/// Refuses to revert a destination to before a snapshot that further copies of it need, because
+/// these would need a new baseline. The entry's own source does not count.
 fn spares(rows: &Relations, entry: &Entry, from: &Side, to: &Side) -> Outcome {
     let Some(base) = common(&from.snapshots, &to.snapshots) else {
         return Ok(());
@@ -670,8 +674,9 @@ fn spares(rows: &Relations, entry: &Entry, from: &Side, to: &Side) -> Outcome {
     }
 }
 
-/// Refuses a copy of what is a copy of the destination itself, on this node or over others. `but`: without this
-/// relationship. Two nodes may find nothing at the same time, so a transfer compares once more when it begins.
+/// Refuses a loop: a copy of a volume that is itself a copy of the destination, on this node or
+/// across others. The relationship `but` does not count. Two nodes may check at the same time, so a
+/// transfer checks again when it begins.
 fn stays_straight(
     rows: &Relations,
     but: Option<&str>,
@@ -687,10 +692,12 @@ fn stays_straight(
     Ok(())
 }
 
-/// Whether `source` is, over relationships that copy, made from `destination`. `but`: without this one.
+/// Returns true if `source` is a copy of `destination`, directly or through other relationships
+/// than `but`.
 fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Path) -> bool {
     let mut at = source.clone();
-    // Each step goes to another volume unless there is a loop already, which none of these rules admits.
+    // Each step goes to another volume unless there is a loop already, which these rules do not
+    // admit.
     for _ in 0..=rows.entries(0).count() {
         if at == *destination {
             return true;
@@ -706,7 +713,7 @@ fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Pa
     true
 }
 
-/// Why a volume cannot become a copy of one that is made from it.
+/// Returns the message of a refusal to make a loop.
 pub fn looped(source: &Path, destination: &Path) -> String {
     format!(
         "A relationship from \"{source}\" to \"{destination}\" would make a loop: \"{source}\" is itself a copy of \

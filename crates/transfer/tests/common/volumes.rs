@@ -108,7 +108,7 @@ pub fn create(vol: &Volume, dir: Ino, name: &str) -> Ino {
 }
 
 pub fn write(vol: &Volume, ino: Ino, off: u64, data: &[u8]) {
-    // What one record of the log cannot hold is written in parts.
+    // Writes that one record of the log cannot hold are split.
     let mut at = 0;
     while at < data.len() {
         let (off, rest) = (off + at as u64, &data[at..]);
@@ -131,7 +131,7 @@ pub fn dump(vol: &Volume) -> BTreeMap<String, Entry> {
     let mut todo = vec![(vol.root(), String::new(), 0)];
     while let Some((ino, path, cookie)) = todo.pop() {
         let mut attr = run(vol, |cx| vol.getattr(cx, ino)).unwrap();
-        // What differs from copy to copy.
+        // Differs from copy to copy.
         attr.fsid = 0;
         attr.change = 0;
         attr.atime = Time::EPOCH;

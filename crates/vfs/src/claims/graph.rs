@@ -1,4 +1,4 @@
-//! Which owners wait for which locks: for the search for deadlocks.
+//! Graph of the owners that wait for locks, for the detection of deadlocks.
 //!
 //! An owner that waits for a lock waits for every owner whose lock is in the way. If one of those,
 //! directly or over others that wait, waits for the first owner itself, none of them would ever go

@@ -1,4 +1,4 @@
-//! Which claims conflict, between all protocols, in tables.
+//! Conflicts between the claims of all protocols, in tables.
 //!
 //! **Opens.** Two opens of different owners conflict if one uses what the other denies. The third
 //! mode is deletion. An SMB open that does not share it keeps others from opening for deletion, and
@@ -7,7 +7,7 @@
 //!
 //! **Reads and writes** against what another holds:
 //!
-//! | by | a denying open | an exclusive mandatory range | a shared mandatory range | an advisory range |
+//! | by | denying open | exclusive mandatory range | shared mandatory range | advisory range |
 //! |---|---|---|---|---|
 //! | NFS read | stopped, if the denial is enforced | – | – | – |
 //! | NFS write, cut | stopped, likewise | stopped | – | – |

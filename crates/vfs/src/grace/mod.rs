@@ -1,5 +1,5 @@
-//! Which clients had claims when the server stopped, and the time in which only they may claim them
-//! again.
+//! Record of the clients that had claims when the server stopped, and the period in which only they
+//! may reclaim them.
 //!
 //! Claims live in memory; a restart loses them. A client that had some learns of the restart
 //! (SM_NOTIFY, an unknown session) and claims them again. Until it has had the time, nobody else
@@ -58,14 +58,14 @@ pub struct Claimant {
     pub name: Arc<[u8]>,
 }
 
-/// Why a claim does not fit the time.
+/// Refusal of a claim for a reason of the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// New ones are not made yet.
+    /// New claims are not granted yet.
     Grace,
-    /// Old ones are not made again any more.
+    /// Old claims can no longer be reclaimed.
     NoGrace,
-    /// The client had none, or has reported that it had no more.
+    /// The client had no claims, or has reported that it has finished.
     NotExpected,
 }
 
@@ -80,7 +80,7 @@ type Counts = [[usize; 64]; Kinds::COUNT];
 struct State {
     /// Clients that had claims.
     expected: HashMap<Claimant, Expected>,
-    /// Those that have not finished.
+    /// Number of expected clients that have not finished.
     unfinished: usize,
     /// Clients that may have had something anywhere in volumes.
     whole: Counts,
@@ -161,7 +161,7 @@ pub struct Grace {
     /// While the period runs, volumes in which clients that have not finished may have had
     /// something, in whatever files.
     any: Words,
-    /// Those of them in which it may have been any file.
+    /// The part of `any` in which such a client may have had something in any file.
     whole: Words,
     /// Numbers of clients that have not finished, by the single files in which they had something,
     /// and by its kind.

@@ -83,7 +83,8 @@ impl Records {
     /// must not be acknowledged before the LSN is durable.
     ///
     /// # Errors
-    /// `NoSpace`: there are too many; `Invalid`: the length; `ReadOnly`; a wait for room in the log.
+    /// `NoSpace`: there are too many; `Invalid`: the length; `ReadOnly`; a wait for room in the
+    /// log.
     pub fn add(&self, service: ServiceId, record: &[u8]) -> Result<(RecordId, Lsn), volume::Stop> {
         let id = self.number(service);
         Ok((id, self.kept.set(id.0, Some(record))?))

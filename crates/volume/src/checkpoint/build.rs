@@ -105,9 +105,9 @@ pub(super) struct UsageNews {
 pub(super) enum Loaded {
     #[default]
     Nothing,
-    /// That below the overlays that were taken.
+    /// Usage below the overlays that were taken.
     Below(Usages),
-    /// That of the new tree, whose contents replace the old ones.
+    /// Usage in the new tree, whose contents replace the old ones.
     Anew(Usages),
     /// Not all inodes of the tree are counted.
     Uncounted,

@@ -1,5 +1,5 @@
-//! Tests that docs/internals/format.md matches the code: the aggregate's tree, volumes' trees and log
-//! records.
+//! Tests that docs/internals/format.md matches the code: the aggregate's tree, volumes' trees and
+//! log records.
 
 #[path = "../../../store/src/document/tables.rs"]
 mod tables;

@@ -108,9 +108,10 @@ pub(crate) enum Edit<'a> {
     },
     /// The file ends at `size`; blocks beyond it read as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
-    /// These file blocks, at least one, are holes.
+    /// Consecutive file blocks, at least one, become holes.
     Punch { ino: Ino, first: u64, blocks: u64 },
-    /// These file blocks, at least one, are the source's blocks from `from` on.
+    /// Consecutive file blocks, at least one, share the blocks of `source`: a file and its first
+    /// block.
     Share {
         ino: Ino,
         first: u64,

@@ -58,7 +58,7 @@ pub struct Partial {
     pub target: SnapshotIdentity,
     /// Bytes received so far, before compression, up to the position from which it would resume.
     pub logical: u64,
-    /// Those bytes on the wire, after compression.
+    /// Bytes received so far on the wire, after compression.
     pub wire: u64,
 }
 

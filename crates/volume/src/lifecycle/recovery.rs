@@ -251,7 +251,7 @@ impl LiveVolume {
                     self.core.placements.leave_unused([(addr, count)]);
                 }
                 if !matches!(edit, Edit::Dead { .. }) {
-                    tracing::error!(volume = %self.id, inode = %ino, "the log names an unknown inode");
+                    tracing::error!(volume = %self.id, inode = %ino, "cannot replay a record of the log: unknown inode");
                 }
                 return Ok(());
             }
@@ -398,7 +398,7 @@ impl LiveVolume {
         match self.existing(from.0)? {
             Some(source) => self.replayed_contents(&source, from.1, blocks, to),
             None => {
-                tracing::error!(volume = %self.id, inode = %from.0, "the log clones an unknown inode");
+                tracing::error!(volume = %self.id, inode = %from.0, "cannot replay a clone of the log: unknown inode");
                 Ok(Contents::default())
             }
         }

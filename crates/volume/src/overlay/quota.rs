@@ -49,7 +49,7 @@ pub(crate) enum Phase {
     Loading,
     /// The inodes of the tree have to be counted.
     Uncounted,
-    /// They are being counted.
+    /// The inodes of the tree are being counted.
     Counting,
     /// Limits hold.
     On,

@@ -48,7 +48,7 @@ pub enum Writers {
 pub enum State {
     /// Its writers can change it.
     Serving(Writers),
-    /// It is being reverted to a snapshot, or emptied. Changes wait for that.
+    /// The volume is being reverted to a snapshot, or emptied. Changes wait for the end.
     Turning {
         /// The writers after that checkpoint.
         writers: Writers,

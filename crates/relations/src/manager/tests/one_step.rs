@@ -46,7 +46,8 @@ fn stopped_in_one_step_from_any_state() {
     assert_eq!(only(&m).state, MirrorState::BrokenOff);
 }
 
-/// Going back would delete what a further copy needs for its next transfer: that is refused until the copy is released.
+/// Going back would delete what a further copy needs for its next transfer: that is refused until
+/// the copy is released.
 #[test]
 fn going_back_spares_what_further_copies_need() {
     let disk = Disk::default();
@@ -99,7 +100,8 @@ fn going_back_spares_what_further_copies_need() {
     pair.change(restore(), &ahead, START).unwrap();
 }
 
-/// One change ends it, whatever it is doing and wherever the node dies meanwhile; a break that fails leaves it as it is.
+/// One change ends it, whatever it is doing and wherever the node dies meanwhile; a break that
+/// fails leaves it as it is.
 #[test]
 fn ended_in_one_step_from_any_state() {
     let disk = Disk::default();

@@ -1,8 +1,10 @@
-//! What is not to be copied: a volume that is made from the destination, and what the destination makes itself.
+//! Refused copies and snapshots of the destination's own: a volume does not become a copy of one
+//! made from it, and snapshots that the destination takes are not copied.
 
 use super::*;
 
-/// Neither by a resync that has not ended yet, nor over another node, which says what its volume is a copy of.
+/// Neither by a resync that has not ended yet, nor over another node, which says what its volume is
+/// a copy of.
 #[test]
 fn nothing_becomes_a_copy_of_itself() {
     let disk = Disk::default();
@@ -35,7 +37,8 @@ fn nothing_becomes_a_copy_of_itself() {
     refused(&mut m, other_way, &preconditions(), "would make a loop");
 }
 
-/// Once a slot, whatever fails in between, and not before a transfer has ended nor while the relationship rests.
+/// Once a slot, whatever fails in between, and not before a transfer has ended nor while the
+/// relationship rests.
 #[test]
 fn rules_with_schedules_take_snapshots_of_destinations() {
     let disk = Disk::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// What a relationship may do, said independently of how the manager says it.
+/// The allowed actions of a relationship, stated independently of the manager.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Expected {
     state: MirrorState,
