@@ -4,13 +4,13 @@
 //! | Offset | Bytes | Field |
 //! |--:|--:|---|
 //! | 0 | 4 | `WIR` and the version of the form, 1 |
-//!  4 | 1 | of a request: 0 read, 1 swap; of a reply: 0 no such register, 1 swapped or read, 2 lost to this one, 3 refused |
-//!  5 | 2 | primary (0: A, 1: B), whether its partner is in sync |
+//! | 4 | 1 | request: 0 read, 1 swap; reply: 0 no register, 1 swapped or read, 2 lost, 3 refused |
+//! | 5 | 2 | primary (0: A, 1: B), whether its partner is in sync |
 //! | 7 | 1 | zero |
 //! | 8 | 8 | version |
 //! | 16 | 8 | term |
 //! | 24 | 16 | the aggregate |
-//!  40 | 4 | CRC32C of bytes 0–39 |
+//! | 40 | 4 | CRC32C of bytes 0–39 |
 
 use crate::register::{Register, Side, Swap, Witness};
 

@@ -1,9 +1,9 @@
 //! Pages that are sent before their entry ([`weir_store::log::advance`]), at both ends of one
 //! connection.
 //!
-//! The receiver says how many bytes of them it keeps that no entry has referred to, and the sender
-//! has no more under way: what would be more goes with its entry. So the receiver's memory is
-//! bounded, and a sender that sends more is none of this kind.
+//! The receiver announces how many bytes of such pages it keeps, and the sender has no more than
+//! that unclaimed by entries. Pages beyond the limit travel with their entry. This bounds the
+//! receiver's memory, and a sender that exceeds the limit is refused.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use weir_mirror::wire::{self, Before};
 use weir_store::Frame;
 use weir_volume::{Advance, AdvanceId, Ahead, Entry, InAdvance, Placing};
 
-/// What one connection has carried in advance, and no entry has referred to: with their bytes.
+/// Advances sent over one connection that no entry has referred to, with their sizes in bytes.
 pub struct Carried {
     under_way: HashMap<AdvanceId, usize>,
     bytes: usize,
-    /// Bytes that the receiver keeps.
+    /// Maximum number of bytes that the receiver keeps.
     most: usize,
 }
 
-/// What travels: a front, and pages by reference.
+/// A message on the wire: its encoded front, then two runs of pages by reference.
 pub type Outgoing<'a> = (Vec<u8>, &'a [Frame], &'a [Frame]);
 
 impl Carried {
-    /// Nothing, to a receiver that keeps so many bytes.
+    /// Creates the record of a new connection to a receiver that keeps up to `most` bytes.
     pub fn new(most: u32) -> Carried {
         Carried {
             under_way: HashMap::new(),
@@ -34,7 +34,8 @@ impl Carried {
         }
     }
 
-    /// Whether this is to be sent.
+    /// Returns true if `advance` is to be sent, and counts its pages. Pages that exceed the
+    /// receiver's limit are not, and neither is the withdrawal of pages that were not sent.
     pub fn admits(&mut self, advance: &Advance) -> bool {
         match advance {
             Advance::Pages { id, pages, .. } => {
@@ -50,14 +51,14 @@ impl Carried {
         }
     }
 
-    /// Nothing more is said of this one. Whether it is under way.
+    /// Forgets an advance. Returns true if it had been sent.
     fn ends(&mut self, id: AdvanceId) -> bool {
         let bytes = self.under_way.remove(&id);
         self.bytes -= bytes.unwrap_or_default();
         bytes.is_some()
     }
 
-    /// An entry of this term as it is sent.
+    /// Encodes an entry of `term`, without the pages that were sent in advance.
     pub fn entry<'a>(&mut self, term: u64, entry: &'a Entry) -> Outgoing<'a> {
         let (sequence, pages) = (entry.sequence.0, &entry.pages[..]);
         if let Some(advance) = entry.advance.filter(|advance| self.ends(advance.id)) {
@@ -76,13 +77,13 @@ impl Carried {
     }
 }
 
-/// What is before the pages that were sent, and behind them: of an entry of this process's.
+/// Returns the items before and after the pages that were sent in advance.
 fn around<T>(all: &[T], advance: InAdvance) -> (&[T], &[T]) {
     let (head, rest) = all.split_at(advance.first);
     (head, rest.split_at(advance.count).1)
 }
 
-/// An advance as it travels.
+/// Encodes an advance.
 pub fn outgoing(advance: &Advance) -> Outgoing<'_> {
     match advance {
         Advance::Pages { id, pages, sums } => (wire::advance_front(id.0, sums), pages, &[]),
@@ -90,24 +91,24 @@ pub fn outgoing(advance: &Advance) -> Outgoing<'_> {
     }
 }
 
-/// What became of an advance.
+/// State of an advance at the receiver.
 pub enum Held {
-    /// It is on its way to its place.
+    /// The pages are being written to their place.
     Placed(Placing),
-    /// It waits for its entry.
+    /// The pages wait in memory for their entry.
     Pages(Vec<Box<[u8]>>),
 }
 
-/// What one connection has brought in advance, and no entry has referred to: with their bytes.
+/// Advances received over one connection that no entry has referred to, with their sizes in bytes.
 pub struct Arrived {
     held: HashMap<u64, (Held, usize)>,
     bytes: usize,
-    /// Bytes that are kept.
+    /// Maximum number of bytes kept.
     most: usize,
 }
 
 impl Arrived {
-    /// Nothing, where so many bytes are kept.
+    /// Creates the record of a new connection that keeps up to `most` bytes.
     pub fn new(most: u32) -> Arrived {
         Arrived {
             held: HashMap::new(),
@@ -116,7 +117,10 @@ impl Arrived {
         }
     }
 
-    /// Takes one that has come.
+    /// Keeps the pages of advance `id`; `place` begins to write them, or returns them.
+    ///
+    /// # Errors
+    /// The partner exceeds the limit.
     pub fn keep(
         &mut self,
         id: u64,
@@ -129,13 +133,13 @@ impl Arrived {
         self.bytes += bytes;
         ensure!(
             self.bytes <= self.most,
-            "the partner sends too much in advance"
+            "cannot keep an advance: the partner sends more than was announced"
         );
         self.held.insert(id, (place(pages), bytes));
         Ok(())
     }
 
-    /// No entry has it.
+    /// Drops an advance that no entry will refer to.
     pub fn forget(&mut self, id: u64) {
         drop(self.take(id));
     }
@@ -146,8 +150,8 @@ impl Arrived {
         Some(held)
     }
 
-    /// An entry has come that has these pages, and refers to others. What is not at a place becomes
-    /// one of its pages.
+    /// Joins the pages that `before` names to those of their entry. Pages that are not being
+    /// written are inserted into `pages`; otherwise the result says where they belong.
     pub fn join(&mut self, before: Before, pages: &mut Vec<Box<[u8]>>) -> Result<Option<Ahead>> {
         let held = self.take(before.id);
         let held = held.context("an entry refers to pages that did not come before it")?;

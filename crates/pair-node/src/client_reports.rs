@@ -8,9 +8,9 @@ use super::clients::{Ends, Reported};
 use super::pair::Pair;
 use super::service::Serving;
 
-/// How often it is checked whether some have ended.
+/// Interval between checks for connections that have ended.
 const EVERY: Duration = Duration::from_millis(200);
-/// At least from one check to the next.
+/// Minimum time between two checks.
 const GAP: Duration = Duration::from_millis(5);
 
 /// Reports connections, for as long as the process runs.

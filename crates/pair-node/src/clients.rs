@@ -23,7 +23,7 @@ pub trait Connections: Send + Sync {
     /// Waits until a connection has begun since the last call.
     fn begun(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Has the next [`Connections::begun`] end at once.
+    /// Makes the next [`Connections::begun`] return at once.
     fn wake(&self);
 
     /// Returns the connections that `wanted` picks and their version, if any has begun or ended
@@ -31,17 +31,18 @@ pub trait Connections: Send + Sync {
     fn since(&self, version: u64, wanted: &dyn Fn(&Ends) -> bool) -> Option<(u64, Vec<Ends>)>;
 }
 
-/// Connections of the node that serves, as a standby has heard of them.
+/// Connections of the node that serves, as reported to its standby. At most
+/// [`MAX_KNOWN_CONNECTIONS`] are kept.
 #[derive(Default)]
 pub struct Known(Mutex<HashSet<Connection>>);
 
 impl Known {
-    /// All of them.
+    /// Returns all connections.
     pub fn all(&self) -> Vec<Connection> {
         self.0.lock().iter().copied().collect()
     }
 
-    /// What a message says; with `whole` only that is so.
+    /// Applies a report. With `whole` it replaces everything known before.
     pub fn take(&self, whole: bool, opened: &[Ends], closed: &[Ends]) {
         let mut known = self.0.lock();
         if whole {
@@ -64,7 +65,7 @@ impl Known {
     }
 }
 
-/// What was reported over a link.
+/// Connections that were reported over one link.
 #[derive(Default)]
 pub struct Reported {
     /// Number of the link.
@@ -75,7 +76,7 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Nothing was reported over the link with this number.
+    /// Creates an empty report for the link with this number.
     pub fn over(link: u64) -> Reported {
         Reported {
             link,
@@ -83,7 +84,8 @@ impl Reported {
         }
     }
 
-    /// Returns the messages by which the standby learns of the difference to `now`.
+    /// Returns the messages that report the difference to `now`. With `whole` they begin with one
+    /// that replaces everything reported before.
     pub fn messages(&mut self, whole: bool, now: &HashSet<Ends>) -> Vec<Message> {
         let closed: Vec<Ends> = self.ends.difference(now).copied().collect();
         self.ends.retain(|ends| now.contains(ends));

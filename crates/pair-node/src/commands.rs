@@ -1,4 +1,4 @@
-//! What a running node does for `weir pair`, over the socket in its data folder.
+//! Commands that a running node carries out for `weir pair`, over the socket in its data folder.
 
 use std::io;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ impl Pair {
         let shown = self.show();
         ensure!(
             shown.serving,
-            "this node does not serve: ask the one that does"
+            "cannot hand over: this node does not serve (ask the other node)"
         );
         ensure!(
             shown.in_sync && shown.connected,
-            "the partner is not in sync, so it cannot take over now"
+            "cannot hand over: the partner is not in sync"
         );
         Ok(())
     }
@@ -60,11 +60,13 @@ impl Commands for PairCommands {
                     }
                     Ok(done)
                 }
-                None => bail!("this node serves no clients now: it is its pair's standby"),
+                None => bail!(
+                    "cannot run the command: this node is its pair's standby and serves no clients"
+                ),
             };
         };
         let Some(pair) = &self.pair else {
-            bail!("this data folder is not one of a pair");
+            bail!("cannot run the command: this data folder is not one of a pair");
         };
         match request {
             "show" => {

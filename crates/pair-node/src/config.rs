@@ -1,5 +1,5 @@
-//! What a node knows of its pair, as two files of the data folder: what users have said, and what
-//! has become of it.
+//! Two files of the data folder about its pair: the configuration that users have given, and the
+//! state that this side has recorded.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct WitnessAt {
     pub fingerprint: String,
 }
 
-/// When the standby acknowledges a change, and the primary reports it.
+/// Point at which the standby acknowledges a change, and the primary reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -42,40 +42,40 @@ impl Mode {
     }
 }
 
-/// What users have said.
+/// Configuration of a pair, as users have given it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `a` or `b`.
     pub side: Name,
-    /// Where the partner connects; side A's.
+    /// Address at which side A listens for its partner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// Where the partner listens (`HOST:PORT`); side B's.
+    /// Address at which side B reaches its partner, `HOST:PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partner_address: Option<String>,
-    /// SHA-256 of the partner's certificate; none: it is not known yet.
+    /// SHA-256 of the partner's certificate; `None` until a user has accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partner: Option<String>,
-    /// Who decides when the nodes do not hear each other.
+    /// The witness that decides which node serves when they have lost each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness: Option<WitnessAt>,
     /// Without a witness: the side that goes on alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<Name>,
-    /// A program that is run with `add` when this node begins to serve and with `remove` when it
-    /// serves no more.
+    /// Program that is run with `add` when this node begins to serve and with `remove` when it
+    /// ceases to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_hook: Option<PathBuf>,
-    /// Those that this node has while it serves.
+    /// Addresses that this node holds while it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
-    /// The same on both sides.
+    /// Point at which a change is acknowledged. Both sides have to be configured alike.
     #[serde(default, skip_serializing_if = "Mode::is_default")]
     pub mode: Mode,
 }
 
-/// A side as it is written.
+/// A side, as the files name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Name {
@@ -109,7 +109,7 @@ impl Config {
         self.witness.is_none() && self.preferred == Some(self.side)
     }
 
-    /// That of a data folder; `None`: it is not one of a pair.
+    /// Reads the configuration of a data folder; `None` if the folder is not one of a pair.
     ///
     /// # Errors
     /// A file that cannot be read or understood.
@@ -117,7 +117,7 @@ impl Config {
         json(folder, CONFIG)
     }
 
-    /// Durable when it returns.
+    /// Writes the configuration; it is durable on return.
     ///
     /// # Errors
     /// The file system's.
@@ -153,7 +153,7 @@ fn json<T: for<'de> Deserialize<'de>>(folder: &Path, name: &str) -> Result<Optio
     serde_json::from_slice(&bytes).map(Some).with_context(place)
 }
 
-/// What has become of the pair, as this side has noted it.
+/// State of the pair, as this side has recorded it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -161,18 +161,19 @@ pub struct State {
     term: u64,
     primary: Name,
     mirrored: bool,
-    /// This side has served clients since it last was exactly at its position.
+    /// True if this side has served clients since it was last exactly at its position.
     pub open: bool,
-    /// It has done so alone since then, in seconds since 1970.
+    /// Time since which it has served alone, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind_since: Option<i64>,
-    /// Its log was lost, and with it what it had acknowledged and reported while both were in sync.
+    /// True if its log was lost, and with it changes that it had acknowledged and reported while
+    /// both were in sync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lacking: bool,
 }
 
 impl State {
-    /// Of a register.
+    /// Creates the state for a register.
     pub fn new(register: Register, open: bool) -> State {
         State {
             version: register.version,
@@ -185,7 +186,7 @@ impl State {
         }
     }
 
-    /// The register.
+    /// Returns the register.
     pub fn register(self) -> Register {
         Register {
             version: self.version,
@@ -195,7 +196,7 @@ impl State {
         }
     }
 
-    /// That of a data folder; of a new pair the first.
+    /// Reads the state of a data folder; a new pair begins with the first register.
     ///
     /// # Errors
     /// A file that cannot be read or understood.
@@ -204,7 +205,7 @@ impl State {
         Ok(state.unwrap_or_else(|| State::new(Register::first(Side::A), false)))
     }
 
-    /// Durable when it returns.
+    /// Writes the state; it is durable on return.
     ///
     /// # Errors
     /// The file system's.
@@ -214,20 +215,20 @@ impl State {
     }
 }
 
-/// What a primary's stream goes on from, in this process.
+/// Positions from which a copy can resume the primary's stream of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lineage {
-    /// Nothing had ever been done to the aggregate when the stream began.
+    /// True if the aggregate had never been changed when the stream began.
     pub fresh: bool,
-    /// A copy that was exactly there is one from which the stream goes on from its beginning.
+    /// Position just before the stream's beginning; a copy exactly there resumes at the beginning.
     pub before: Option<StreamPosition>,
-    /// Terms of this process.
+    /// Terms in which this process has answered.
     pub terms: Vec<u64>,
 }
 
 impl Lineage {
-    /// The entry behind which a copy goes on that is at `at`; `None`: it lacks what the stream does
-    /// not have.
+    /// Returns the sequence number after which a copy at `at` resumes; `None` if it lacks changes
+    /// that the stream does not hold.
     pub fn resume(
         &self,
         at: StreamPosition,

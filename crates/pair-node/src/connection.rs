@@ -1,4 +1,4 @@
-//! One connection to the partner: what each side has said of its copy, and what is queued.
+//! One connection to the partner: the state of each side's copy, and the messages queued.
 
 use std::sync::Arc;
 
@@ -13,35 +13,35 @@ use super::feed::Feed;
 pub struct Hello {
     pub at: StreamPosition,
     pub copy: CopyState,
-    /// The newest that it holds, oldest first.
+    /// Newest marks that the copy holds, oldest first.
     pub marks: Vec<MarkId>,
-    /// Bytes of pages that it keeps of those sent before their entries.
+    /// Maximum number of bytes of pages that the side keeps before their entries arrive.
     pub ahead: u32,
 }
 
 /// The current connection to the partner.
 pub struct Link {
     pub number: u64,
-    /// The partner's.
+    /// State of the partner's copy.
     pub hello: Hello,
-    /// A primary's: entries behind this one are sent.
+    /// On a primary: number of the entry after which entries are sent.
     pub joined: Option<u64>,
     /// The stream that `joined` is a position in.
     pub stream: Option<Arc<ChangeStream>>,
-    /// A primary's: what brings the partner's copy up, before it joins.
+    /// On a primary: the round that brings the partner's copy up before it joins.
     pub feed: Option<Arc<Feed>>,
-    /// A standby's: the term whose entries it takes; while it is brought up, that of positions
-    /// towards the mark.
+    /// On a standby: the term whose entries it accepts. During a round this is the term of
+    /// positions towards the mark.
     pub receiving: Option<u64>,
-    /// The primary's term of what is received.
+    /// Term of the primary whose entries are received.
     pub term: u64,
-    /// What is to be sent before more entries are.
+    /// Encoded messages that are sent before further entries.
     pub out: Vec<u8>,
-    /// Some of it is on its way.
+    /// True while messages taken from `out` are being written.
     pub sending: bool,
-    /// It ends when that is sent.
+    /// True if the connection ends once `out` is sent.
     pub closing: bool,
-    /// A standby's, beside the primary's.
+    /// Comparison of a standby's clock with the primary's.
     pub clocks: Clocks,
 }
 
@@ -76,23 +76,23 @@ impl Link {
         self.out.extend(message.encode());
     }
 
-    /// Says why it does not go on, and ends.
+    /// Sends the reason for a refusal and ends the connection.
     pub fn refuse(&mut self, why: &str) {
         self.say(&Message::Refusal(why.to_owned()));
         self.closing = true;
     }
 
-    /// Ends.
+    /// Ends the connection once the queued messages are sent.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Whether everything is on its way.
+    /// Returns true if no message is queued or being written.
     pub fn said_all(&self) -> bool {
         self.out.is_empty() && !self.sending
     }
 
-    /// Bytes that are to be sent before more entries are.
+    /// Returns the number of bytes queued ahead of further entries.
     pub fn queued(&self) -> usize {
         self.out.len()
     }

@@ -1,14 +1,13 @@
-//! What keeps the two nodes from each other, or a node from serving, as it was seen last.
+//! The fault that was last seen to keep the two nodes apart, or a node from serving.
 
 use weir_peer_link::identity::{in_words, is_stranger};
 
-/// Why the partner could not go on, or the witness did not reply.
+/// Reason why the partner could not join, or the witness did not reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It may be over with the next attempt.
+    /// The next attempt may succeed.
     Passing(String),
-    /// One of the two does not go on with the other. The next attempt will end the same, unless
-    /// something was mended.
+    /// One node refuses the other. The next attempt fails as well, unless the cause is mended.
     Refusal(String),
 }
 
@@ -20,7 +19,7 @@ impl Fault {
     }
 }
 
-/// Why a connection ends: one side does not go on with the other.
+/// Error that ends a connection: one side refuses the other.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);

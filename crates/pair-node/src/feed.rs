@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use weir_base::BLOCK_SIZE;
 use weir_volume::{Frame, MarkId, RoundEntry, StreamPosition};
 
-/// Bytes of entries that are read and not sent.
+/// Maximum number of bytes of entries read ahead of the link.
 const AHEAD: usize = 4 << 20;
 /// An entry that is to be sent.
 pub struct Ready {
@@ -35,18 +35,19 @@ impl Ready {
         }
     }
 
-    /// Bytes.
+    /// Returns the number of bytes that the entry counts for in the queue.
     pub fn weight(&self) -> usize {
         self.meta.len() + self.pages.len() * BLOCK_SIZE + 64
     }
 }
 
-/// How a round ends.
+/// Outcome of a round.
 pub enum End {
-    /// With its last entry; the stream that begins where the copy then is.
+    /// All entries were read. The position is the beginning of the stream that the copy can then
+    /// join.
     Whole(Option<StreamPosition>),
     Failed(String),
-    /// Nobody sends it any more.
+    /// The link is closed.
     Closed,
 }
 
@@ -57,27 +58,28 @@ struct Queue {
     end: Option<End>,
 }
 
-/// What the link sends next of a round.
+/// Result of taking from a feed.
 pub enum Taken {
     Entries(Vec<Ready>),
-    /// There is nothing yet.
+    /// No entry is ready yet.
     Nothing,
-    /// All is sent.
+    /// All entries were taken.
     Whole(Option<StreamPosition>),
     Failed(String),
 }
 
-/// Between the thread that reads a round and the link that sends it.
+/// Bounded queue between the thread that reads a round and the link that sends it.
 #[derive(Default)]
 pub struct Feed {
     queue: Mutex<Queue>,
-    /// With `queue`: there is room, or nobody takes anything any more.
+    /// Signals, with `queue`, that there is room or that the feed is closed.
     changed: Condvar,
-    /// From which mark to which.
+    /// Marks between which the round brings the copy; a round from nothing has no base.
     marks: OnceLock<(Option<MarkId>, MarkId)>,
-    /// Bytes that were sent over this link.
+    /// Number of bytes sent over this link.
     sent: AtomicU64,
-    /// Bytes a second to which it is [held back](crate::resync_rate::ResyncRate) now; 0: it is not.
+    /// Rate in bytes a second to which the round is [held back](crate::resync_rate::ResyncRate); 0
+    /// is no limit.
     rate: AtomicU64,
 }
 
@@ -92,7 +94,7 @@ impl Feed {
         self.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Nothing more is taken from it.
+    /// Closes the feed and drops the entries in it.
     pub fn close(&self) {
         let mut queue = self.queue.lock();
         queue.end = Some(End::Closed);
@@ -105,7 +107,7 @@ impl Feed {
         matches!(self.queue.lock().end, Some(End::Closed))
     }
 
-    /// Waits for room; false: it is closed.
+    /// Waits for room and appends an entry. Returns false if the feed has ended.
     pub fn put(&self, ready: Ready) -> bool {
         let mut queue = self.queue.lock();
         while queue.end.is_none() && queue.bytes >= AHEAD {
@@ -151,12 +153,12 @@ impl Feed {
         }
     }
 
-    /// Bytes that were sent over this link.
+    /// Returns the number of bytes sent over this link.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// In words.
+    /// Describes the progress for `weir pair show`.
     pub fn shown(&self) -> String {
         let mib = self.sent() >> 20;
         let held_back = match self.rate.load(Ordering::Relaxed) >> 20 {

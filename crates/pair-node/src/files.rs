@@ -1,10 +1,10 @@
 //! The files of the data folder that a node which takes over has to have: the secret of handles,
 //! the catalog, the users of SMB, the numbers of users of domains, the membership of a domain.
 //!
-//! They are sent whole when they have changed, over the link of the stream, and an entry of the
-//! stream is made behind them: when the partner has acknowledged that, it has the files. A change
-//! through the API is reported to the client that made it only then ([`Pair::mirror_files`]); what
-//! changes without one is found by a check every [`EVERY`].
+//! They are sent whole over the stream's link when they have changed, followed by an entry of the
+//! stream. Once the partner has acknowledged that entry, it has the files. A change through the API
+//! is reported to its client only then ([`Pair::mirror_files`]). Changes made otherwise are found
+//! by a check every [`EVERY`].
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -25,15 +25,15 @@ use super::service::Serving;
 pub const MOST: usize = 256 << 20;
 /// Name of the catalog on the way: each side has its own path for it.
 pub const CATALOG: &str = "catalog";
-/// How often it is checked whether they have changed.
+/// Interval between checks for changed files.
 const EVERY: Duration = Duration::from_millis(100);
-/// Before it is tried again to send them.
+/// Delay before the next attempt to send files.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How often it is checked whether the partner has them.
+/// Interval between checks whether the partner has acknowledged the files.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Sends what has changed, for as long as the process runs.
+/// Sends changed files, for as long as the process runs.
 pub async fn ship(pair: &Arc<Pair>) {
     loop {
         tokio::time::sleep(EVERY).await;
@@ -47,10 +47,10 @@ fn not_sent(error: &anyhow::Error) -> String {
     format!("the partner does not get the catalog or a file: {error:#}")
 }
 
-/// What was sent last.
+/// Contents that were sent last.
 #[derive(Default)]
 pub struct Shipped {
-    /// The link they were sent over.
+    /// Number of the link over which they were sent.
     link: u64,
     generation: Option<u64>,
     others: HashMap<&'static str, Vec<u8>>,
@@ -58,15 +58,15 @@ pub struct Shipped {
 
 /// Files on their way.
 struct Sent {
-    /// The link.
+    /// Number of the link.
     link: u64,
-    /// Of the entry behind them.
+    /// LSN of the entry that follows the files.
     lsn: Lsn,
 }
 
 impl Shipped {
-    /// Sends what has changed; with `catalog` the catalog in any case. `None`: no partner goes on
-    /// from here, or there is nothing to send.
+    /// Sends changed files, and with `catalog` the catalog in any case. Returns `None` if no
+    /// partner has joined, or nothing is to be sent.
     async fn send(&mut self, pair: &Arc<Pair>, catalog: bool) -> Result<Option<Sent>> {
         let Some(Serving { control, .. }) = pair.service.serving() else {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Shipped {
             let _ = std::fs::remove_file(&copy);
             let to = copy
                 .to_str()
-                .context("the data folder's name is not UTF-8")?;
+                .context("cannot copy the catalog: the data folder's name is not UTF-8")?;
             if control.catalog().copy_to(to).await? {
                 let bytes = std::fs::read(&copy)?;
                 std::fs::remove_file(&copy)?;
@@ -180,8 +180,8 @@ impl Pair {
         }
     }
 
-    /// No partner could take over: one that comes gets the files before it may. Or this node ends,
-    /// and has waited for long enough.
+    /// Returns true if no partner could take over: it gets the files before it may. Returns true as
+    /// well if this node ends and has waited for long enough.
     fn needs_no_partner(&self, inner: &Inner) -> bool {
         let joined = inner
             .partner

@@ -1,4 +1,4 @@
-//! What moves to the node that serves: addresses, and what `--address-hook` does besides.
+//! Addresses that move to the node that serves, and the calls of `--address-hook`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::address::{ALONE, LEASED, POLL};
 use super::pair::Pair;
 
 impl Pair {
-    /// Keeps the addresses where they belong, on a thread of its own: what the kernel does to
-    /// interfaces may take long, and beats must not wait.
+    /// Starts the thread that keeps the addresses on the node that serves. Changes to interfaces
+    /// may take long in the kernel, and beats must not wait for them.
     pub(super) fn keep_addresses(self: &Arc<Self>) -> Result<()> {
         if self.service.addresses().is_empty() {
             return Ok(());
@@ -38,7 +38,8 @@ impl Pair {
         }
     }
 
-    /// For how long this node may have the addresses from now on; `None`: it may not.
+    /// Returns the lifetime that the addresses get here from now on; `None` if this node may not
+    /// have them.
     fn address_lifetime(&self) -> Option<Duration> {
         let inner = self.inner.lock();
         if !inner.rules.serving() || inner.rules.stopping() {
@@ -58,7 +59,7 @@ impl Pair {
         }
     }
 
-    /// Clients are to come to this node from now on.
+    /// Directs clients to this node.
     pub(super) fn begin_to_serve(&self) {
         self.keep_address();
         self.service.run_hook("add");

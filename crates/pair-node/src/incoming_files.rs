@@ -8,17 +8,17 @@ use weir_base::small_file;
 use super::files::{CATALOG, MOST};
 use super::pair::Pair;
 
-/// A file that is coming.
+/// A file that is being received.
 #[derive(Default)]
 pub struct Incoming {
     bytes: Vec<u8>,
 }
 
 impl Incoming {
-    /// The next piece.
+    /// Takes the next piece; writes the file after its last one.
     ///
     /// # Errors
-    /// It is none of those files, too large, or cannot be written.
+    /// The file is not one of a pair's, is too large, or cannot be written; or this node serves.
     pub fn take(
         &mut self,
         pair: &Pair,
@@ -38,7 +38,7 @@ impl Incoming {
             return Ok(());
         }
         if pair.inner.lock().rules.serving() {
-            bail!("a file for a node that serves");
+            bail!("cannot take a file from the partner: this node serves");
         }
         let whole = std::mem::take(&mut self.bytes);
         if let Some(name) = pair.shipped_files.iter().find(|other| **other == name) {
@@ -52,12 +52,14 @@ impl Incoming {
 }
 
 fn put_catalog(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().context("the catalog's folder")?;
+    let folder = path
+        .parent()
+        .context("cannot replace the catalog: its path has no folder")?;
     let name = path
         .file_name()
         .and_then(|name| name.to_str())
-        .context("the catalog's name")?;
-    // Those of a catalog that was served from here.
+        .context("cannot replace the catalog: its path has no file name in UTF-8")?;
+    // Remains of a catalog that this node served itself.
     for tail in ["-wal", "-shm"] {
         match std::fs::remove_file(folder.join(format!("{name}{tail}"))) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! The lease within which replies may leave: a primary of a pair answers within a lease of its
 //! standby's (`weir_mirror::node`).
 //!
-//! Without a pair the lease never ends, and a look at it is one load.
+//! Without a pair the lease never ends, and checking it is one load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,24 +1,24 @@
 //! One of two nodes that keep an aggregate together: the threads, sockets and files around
 //! [`weir_mirror::node`].
 //!
-//! A node that starts opens its engine as a standby's and asks the witness what it is
-//! ([`Pair::settle`]). Only once it is the primary, alone, and that is durable, does the rest of
-//! the server start over the same engine; until then clients are refused: nobody listens, so that
-//! nothing of theirs is carried out later. A primary that loses its role does not take the server
-//! apart: the process begins anew ([`begin_anew`]), which closes every client's connection, and
-//! comes up as what the witness says.
+//! A node that starts opens its engine as a standby's and asks the witness for its role
+//! ([`Pair::settle`]). The rest of the server starts over the same engine only once it is durable
+//! that the node is the primary, alone. Until then nobody listens, so no request of a client is
+//! queued and carried out later. A primary that loses its role does not dismantle the server: the
+//! process starts again ([`begin_anew`]), which closes every client's connection, and takes the
+//! role that the witness reports.
 //!
-//! One thread (`weir-pair`) runs the link to the partner ([`link`]), lets time pass for the rules,
-//! and asks the witness ([`witness`]); what waits for the disk is done on others. On a standby one
-//! more (`weir-standby`, [`standby`]) applies what comes.
+//! One thread (`weir-pair`) runs the link to the partner ([`link`]), drives the rules' timers, and
+//! asks the witness ([`witness`]); work that waits for the disk is done on other threads. On a
+//! standby one more (`weir-standby`, [`standby`]) applies the entries.
 //!
-//! The state has three parts: [`rules`] (the role, and what follows from it for this node),
-//! [`partner`] (the connection and the stream) and [`service`] (clients). Rules and partner change
-//! in one step, under one lock, so that no message to the partner contradicts the role.
+//! The state has three parts: [`rules`] (the role and its consequences for this node), [`partner`]
+//! (the connection and the stream) and [`service`] (clients). Rules and partner change in one step,
+//! under one lock, so that no message to the partner contradicts the role.
 //!
-//! A primary keeps its stream of changes also while it is alone, as far as there is memory, and a
-//! copy that is exactly at a place of it goes on from there ([`config::Lineage`]). One that is not
-//! is brought up first, while clients go on ([`synchronise`]).
+//! A primary keeps its stream of changes also while it is alone, as far as memory allows, and a
+//! copy that is exactly at a position in it resumes there ([`config::Lineage`]). Any other copy is
+//! brought up first, while clients continue ([`synchronise`]).
 
 pub mod address;
 mod advance;
@@ -81,33 +81,32 @@ pub use show::{Shown, Standing};
 use standby::Standby;
 use weir_peer_link::identity::Identity;
 
-/// Time passes for the rules so often.
+/// Interval at which the rules see time pass.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What a pair is started with.
+/// Parts that a pair is started with.
 pub struct Parts {
     /// The data folder.
     pub folder: PathBuf,
-    /// What users have said of the pair.
+    /// Configuration of the pair.
     pub config: Config,
-    /// The engine, open as a standby's.
+    /// Engine, open as a standby's.
     pub engine: Arc<Engine>,
-    /// The clock of beats and leases.
+    /// Clock of beats and leases.
     pub clock: Arc<dyn Clock>,
-    /// The catalog's file, if it is one.
+    /// Path of the catalog, if it is a file.
     pub catalog: Option<PathBuf>,
-    /// The log is lost with its machine.
+    /// True if the log is lost with its machine.
     pub log_ephemeral: bool,
     /// Names of files of the data folder that the partner needs.
     pub shipped_files: &'static [&'static str],
 }
 
 impl Pair {
-    /// Begins to be one of the two: connects, and asks who it is.
+    /// Starts this node of the pair: connects to the partner, and asks for its role.
     ///
     /// # Errors
-    /// Files that cannot be read; an address that is not to be had; a configuration that cannot
-    /// work.
+    /// A file cannot be read, an address cannot be bound, or the configuration cannot work.
     pub fn start(parts: Parts) -> Result<Arc<Pair>> {
         let Parts {
             folder,
@@ -121,8 +120,8 @@ impl Pair {
         let side = Side::from(config.side);
         ensure!(
             config.partner.is_some(),
-            "the partner's certificate is not known yet: `weir pair accept --data {} FINGERPRINT` with what \
-             `weir pair join` has printed there, or `weir pair delete --data {}`",
+            "cannot start the pair: the partner's certificate is not known yet (`weir pair accept --data {} FINGERPRINT` with \
+             what `weir pair join` has printed there, or `weir pair delete --data {}`)",
             folder.display(),
             folder.display()
         );
@@ -131,7 +130,8 @@ impl Pair {
         let listener = listener(side, config.listen)?;
         let state = State::read(&folder)?;
         let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
-        // Of a pair that this aggregate was in before. A copy that is being brought up has no term.
+        // The term of a pair that this aggregate was in before. A copy that is being brought up has
+        // no term.
         let node = match engine.position() {
             at if at.mark().is_none() => node.above(at.term),
             _ => node,
@@ -199,7 +199,7 @@ impl Pair {
         std::thread::Builder::new()
             .name("weir-pair".to_owned())
             .spawn(move || {
-                // Clients' replies wait for what it sends and receives.
+                // Clients' replies wait for the messages of this thread.
                 weir_base::short_slice();
                 runtime.block_on(async move {
                     tokio::join!(
@@ -241,7 +241,7 @@ impl Pair {
             let noted = tokio::task::spawn_blocking(move || pair.note(register)).await;
             match noted {
                 Ok(Ok(())) => self.with(|node, now| node.noted(now, register)),
-                Ok(Err(error)) => tracing::error!("what this node is cannot be noted: {error:#}"),
+                Ok(Err(error)) => tracing::error!("cannot persist the pair role: {error:#}"),
                 // A panic has ended the process.
                 Err(_) => return,
             }
@@ -265,8 +265,8 @@ fn listener(side: Side, listen: Option<SocketAddr>) -> Result<Option<TcpListener
     }
 }
 
-/// The log of a node is lost: it says so until it has been brought up again. To be called before
-/// there is another.
+/// Records that the log of a node is lost, which it reports until it is brought up again. To be
+/// called before another log is created.
 ///
 /// # Errors
 /// The node's files cannot be read or written.
@@ -276,11 +276,11 @@ pub fn note_lost_log(folder: &Path) -> Result<()> {
     state.write(folder)
 }
 
-/// A folder that is no pair's, or is no more: it needs no marks, and has to be a state that clients
-/// saw.
+/// Prepares a folder that is not, or no longer, a pair's to be served: checks that its state is one
+/// that clients saw, and drops the marks.
 ///
 /// # Errors
-/// It was being brought up to date when the pair ended; the marks cannot be dropped.
+/// The copy was being brought up when the pair ended, or the marks cannot be dropped.
 pub fn serves_by_itself(engine: &Engine, folder: &Path) -> Result<()> {
     ensure!(
         engine.position().is_whole(),
@@ -289,5 +289,5 @@ pub fn serves_by_itself(engine: &Engine, folder: &Path) -> Result<()> {
         folder.display()
     );
     let dropped = engine.drop_marks(|_| true);
-    dropped.map_err(|error| anyhow!("the marks of an ended pair cannot be dropped: {error}"))
+    dropped.map_err(|error| anyhow!("cannot drop the marks of an ended pair: {error}"))
 }

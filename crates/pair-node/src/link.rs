@@ -2,9 +2,9 @@
 //! between the certificates that they know each other by; a newer connection takes the place of an
 //! older one.
 //!
-//! Each side says first what its copy is, and how far it is. The primary then says from where it
-//! goes on ([`Message::Join`]), and sends entries as long as there are any, as many with one write
-//! as have come together meanwhile: so batches form by themselves.
+//! Each side begins with the state and position of its copy. The primary then announces the
+//! position at which it resumes ([`Message::Join`]) and sends entries as long as there are any. One
+//! write carries all that have gathered since the last, so batches form by themselves.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -35,38 +35,38 @@ use weir_peer_link::door::Door;
 use weir_peer_link::identity::{Known, in_words};
 use weir_peer_link::stream::secure;
 
-/// How long a partner may take to show its certificate and to greet.
+/// Maximum time that a partner may take to show its certificate and to greet.
 const GREETING: Duration = Duration::from_secs(3);
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Between two checks of what this node is.
+/// Role polling interval.
 const KNOWN: Duration = Duration::from_millis(5);
-/// After a refusal.
+/// Delay after a refusal.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Bytes that are taken at a time, and of those what TLS hands out at once.
+/// Read buffer size in bytes. TLS delivers at most [`RECORD`] bytes per call.
 const READ: usize = 256 << 10;
 const RECORD: usize = 16 << 10;
-/// Bytes that TLS may hold when it writes to the socket: what is written at a time goes with one
-/// call.
+/// Maximum number of bytes that TLS buffers for the socket. A whole batch fits and is written with
+/// one call.
 const BUFFER: usize = 1 << 20;
-/// Bytes of entries that are written at a time, and their number.
+/// Maximum bytes and number of entries per write.
 const WRITE: i64 = 512 << 10;
 const ENTRIES: usize = 64;
 
-/// TLS reads 4 KiB at a time by itself, which is three calls to the kernel for an entry of 8 KiB,
-/// and fifty for those of 24 writes.
+/// Adds a read buffer. TLS by itself reads 4 KiB at a time, which takes three system calls for an
+/// entry of 8 KiB and fifty for the entries of 24 writes.
 fn buffered(stream: TcpStream) -> BufReader<TcpStream> {
     BufReader::with_capacity(READ, stream)
 }
 
-/// Connects, or has the partner connect, for as long as the process runs.
+/// Connects to the partner or accepts its connections, for as long as the process runs.
 pub async fn run(pair: &Arc<Pair>, listener: Option<TcpListener>) {
     let outcome = match listener {
         Some(listener) => accept(pair, listener).await,
         None => dial(pair).await,
     };
     if let Err(error) = outcome {
-        tracing::error!("the partner cannot be reached any more: {error:#}");
+        tracing::error!("cannot reach the partner any more: {error:#}");
     }
 }
 
@@ -82,7 +82,7 @@ async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "the partner could not be let in");
+                tracing::warn!(%error, "cannot accept the partner's connection");
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }
@@ -101,7 +101,7 @@ async fn accept(pair: &Arc<Pair>, listener: TcpListener) -> Result<()> {
                     converse(&pair, tls).await;
                 }
                 _ => {
-                    tracing::info!(%from, "a connection without the partner's certificate was refused")
+                    tracing::info!(%from, "refused a connection: no certificate of the partner's")
                 }
             }
         });
@@ -145,12 +145,12 @@ fn refused(why: &str) -> anyhow::Error {
     Refused(format!("the partner refuses: {why}")).into()
 }
 
-/// One connection, to its end.
+/// Runs one connection to its end.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut decoder = Decoder::default();
     let greeting = async {
-        // Where this side is shows only once what it has received is applied.
+        // The position is known only once everything received is applied.
         let waits = Arc::clone(&pair.standby);
         tokio::task::spawn_blocking(move || waits.drain()).await?;
         let greeting = Arc::clone(pair);
@@ -163,7 +163,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(pair: &Arc<Pair>, stream: S
             }
             let mut some = [0; 256];
             match reader.read(&mut some).await? {
-                0 => bail!("the partner has closed the connection"),
+                0 => bail!("cannot greet the partner: connection closed"),
                 n => decoder.push(some.get(..n).unwrap_or_default()),
             }
         }
@@ -240,7 +240,7 @@ async fn read(
         let mut all = 0;
         loop {
             if taken == 0 {
-                bail!("the partner has closed it");
+                bail!("closed by the partner");
             }
             all += taken;
             if all >= READ {
@@ -257,7 +257,7 @@ async fn read(
     }
 }
 
-/// What is to be written next.
+/// Data that the link writes next.
 struct Next {
     small: Vec<u8>,
     term: u64,
@@ -265,7 +265,7 @@ struct Next {
     stream: Option<Arc<ChangeStream>>,
     feed: Option<Arc<Feed>>,
     closing: bool,
-    /// Bytes that the partner keeps of what is sent in advance.
+    /// Maximum number of bytes that the partner keeps in advance of their entries.
     ahead: u32,
 }
 
@@ -308,7 +308,7 @@ async fn write(
                 entries.push(entry);
             }
             if entries.is_empty() && (stream.is_overrun() || *at < stream.acknowledged().0) {
-                bail!("what the partner lacks is not in memory any more");
+                bail!("cannot send the next entries: not in memory any more");
             }
         }
         let carries = next.stream.as_ref().filter(|_| next.joined.is_some());
@@ -322,8 +322,8 @@ async fn write(
             .flat_map(Carrier::take)
             .filter(|advance| carried.admits(advance))
             .collect();
-        // What was said before an entry came up travels before it: a file whose arrival the entry's
-        // acknowledgement confirms.
+        // Messages queued before an entry travel before it, such as a file whose arrival the
+        // entry's acknowledgement confirms.
         let mut small = next.small;
         let more = pair.next_words(number)?;
         small.extend(more.small);
@@ -357,7 +357,7 @@ async fn write(
             pair.sent(number);
             continue;
         }
-        // Before the last look: what comes behind it rings.
+        // Before the last check: an entry that is added after it wakes this task.
         if let Some(stream) = &next.stream {
             stream.rest();
             if sent.is_some_and(|at| stream.after(Sequence(at)).is_some())
@@ -370,7 +370,8 @@ async fn write(
     }
 }
 
-/// All of it with one vectored write, as far as the socket takes it; how many bytes that are.
+/// Writes all messages, with one vectored write as far as the socket takes them. Returns the number
+/// of bytes.
 async fn write_together(
     writer: &mut (impl AsyncWrite + Unpin),
     all: &[Outgoing<'_>],
@@ -400,15 +401,17 @@ async fn write_slices(
 }
 
 impl Pair {
-    /// One that is refused will be refused again.
+    /// Waits before the next connection if the last one was refused, since that will be refused as
+    /// well.
     async fn wait_if_refused(&self) {
         if self.refused() {
             tokio::time::sleep(REFUSED).await;
         }
     }
 
-    /// What a copy lacks that it had reported as durable: entries of this process's stream, from
-    /// where it is. It is trusted again once it is brought up anew.
+    /// Returns the entries of this process's stream that a copy lacks although it had reported them
+    /// as durable: the first and last sequence number. Such a copy is trusted again once it is
+    /// brought up anew.
     fn lost_by(&self, greeting: &Greeting) -> Option<(u64, u64)> {
         if self.config.mode == Mode::Memory || greeting.copy != CopyState::Exact {
             return None;
@@ -419,7 +422,8 @@ impl Pair {
         (ours && greeting.sequence < acknowledged).then_some((greeting.sequence, acknowledged))
     }
 
-    /// A beat that was sent at `sent` by the primary's clock has come to its standby.
+    /// Compares the clocks as the standby, for a beat that the primary sent at `sent` by its clock.
+    /// Refuses the partner if they run at different rates.
     fn compare_clocks(&self, number: u64, sent: Duration) {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
@@ -457,12 +461,13 @@ impl Pair {
         })
     }
 
-    /// The partner's greeting; returns the number of the connection, which is the one from now on.
+    /// Takes the partner's greeting. Returns the number of the connection, which becomes the
+    /// current one.
     fn greeted(self: &Arc<Self>, message: Message) -> Result<u64> {
         let Message::Hello(greeting) = message else {
             return match message {
                 Message::Refusal(why) => Err(refused(&why)),
-                _ => bail!("the partner does not greet first"),
+                _ => bail!("cannot greet the partner: its first message is no greeting"),
             };
         };
         if let Some(why) = self.is_refused(&greeting) {
@@ -474,7 +479,8 @@ impl Pair {
                 term: greeting.term,
                 sequence: greeting.sequence,
             };
-            // It serves, or has served, what this side has not: its register says so next.
+            // The partner serves or has served changes that this side lacks; its register, sent
+            // next, says so.
             at.mark().is_none() && at.term > self.inner.lock().rules.register().term
         };
         let mut inner = self.inner.lock();
@@ -497,12 +503,12 @@ impl Pair {
             inner.partner.say(&Message::Register(register));
         }
         self.offer(&mut inner);
-        // The writer of an older one is to notice.
+        // Wakes the writer of an older connection, which then ends.
         self.send.notify_one();
         Ok(number)
     }
 
-    /// Why the two cannot go on with each other, if so.
+    /// Returns the reason to refuse the partner, if there is one.
     fn is_refused(&self, greeting: &Greeting) -> Option<String> {
         let own = self.engine.aggregate().id();
         if greeting.version != wire::VERSION {
@@ -565,7 +571,7 @@ impl Pair {
         }
     }
 
-    /// Entries that have come together.
+    /// Applies entries that have arrived together.
     async fn receives(&self, number: u64, mut entries: VecDeque<Received>) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -574,12 +580,12 @@ impl Pair {
             let inner = self.inner.lock();
             let link = inner.partner.link().filter(|link| link.number == number);
             let link = link.context("another connection has taken its place")?;
-            // Others are of a term that has ended; the primary closes the connection.
+            // Entries of a term that has ended are dropped; the primary closes the connection.
             entries.retain(|entry| link.receiving == Some(entry.at.term));
-            // A node that is about to serve acknowledges nothing, and keeps none of it.
+            // A node that is about to serve acknowledges nothing, and drops the entries.
             ensure!(
                 entries.is_empty() || inner.rules.acknowledges(link.term),
-                "this node is no standby of term {}",
+                "cannot apply entries: this node is no standby of term {}",
                 link.term
             );
         }
@@ -593,7 +599,7 @@ impl Pair {
         incoming: &mut Incoming,
     ) -> Result<()> {
         match message {
-            Message::Hello(_) => bail!("a second greeting"),
+            Message::Hello(_) => bail!("unexpected message from the partner: a second greeting"),
             Message::Entry { .. } | Message::Advance { .. } | Message::Back { .. } => {
                 unreachable!("entries are received together")
             }
@@ -623,9 +629,9 @@ impl Pair {
                 let mark = MarkId(mark);
                 match base.map(MarkId) {
                     Some(base) => {
-                        tracing::info!("this copy is brought from mark {base} to {mark}");
+                        tracing::info!("resync: this copy is brought from mark {base} to {mark}");
                     }
-                    None => tracing::info!("this copy is brought from nothing to mark {mark}"),
+                    None => tracing::info!("resync: this copy is brought from nothing to {mark}"),
                 }
                 let mut inner = self.inner.lock();
                 ensure!(!inner.rules.serving(), "both sides are primary");
@@ -657,7 +663,7 @@ impl Pair {
                 sequence,
             } => {
                 let acknowledges = self.inner.lock().rules.acknowledges(term);
-                ensure!(acknowledges, "this node is no standby of term {term}");
+                ensure!(acknowledges, "cannot compare: no standby of term {term}");
                 self.is_verified(number, MarkId(mark), sequence);
                 Ok(())
             }
@@ -687,14 +693,15 @@ impl Pair {
         }
     }
 
-    /// What the side says that keeps the register.
+    /// Takes the register of a pair without a witness. If both sides keep one, that with the newer
+    /// term has the last word, and this node starts again as the other side's standby.
     fn is_told(&self, register: Register) -> Result<()> {
         let mut inner = self.inner.lock();
         if !self.config.keeps_register() {
             inner.rules.tell(register);
             return Ok(());
         }
-        // Both keep one: a user has had the other take over by hand.
+        // Both sides keep a register: a user has made the other side take over by hand.
         if register.term <= inner.rules.register().term {
             return Ok(());
         }
@@ -706,7 +713,8 @@ impl Pair {
         begin_anew("a user has had the partner take over, and it has the last word now")
     }
 
-    /// A node that has just started may not know yet what it is.
+    /// Waits until the rules know that this node is a standby of the term; a node that has just
+    /// started may not know yet.
     async fn knows(&self, term: u64) -> Result<()> {
         let knows = async {
             while !self.inner.lock().rules.acknowledges(term) {
@@ -715,20 +723,20 @@ impl Pair {
         };
         timeout(GREETING, knows)
             .await
-            .context("this node does not know yet that it is a standby")
+            .context("cannot follow the partner: this node does not know yet that it is a standby")
     }
 
-    /// The primary goes on from where this copy is, which is this position of its stream.
+    /// Joins the stream at `at`, the position of this copy in it.
     async fn joins(self: &Arc<Self>, number: u64, at: StreamPosition) -> Result<()> {
         self.knows(at.term).await?;
         let pair = Arc::clone(self);
         tokio::task::spawn_blocking(move || -> Result<()> {
             pair.standby.drain();
-            // Of a primary that has handed over and serves again.
+            // Left by a primary that has handed over and serves again.
             pair.engine.take_verifier(None);
             let now = pair.engine.position();
             if at < now {
-                bail!("the partner goes on from {at:?}, and this copy is at {now:?}");
+                bail!("cannot join: the partner resumes at {at:?}, and this copy is at {now:?}");
             }
             while at != pair.engine.position() {
                 match pair.engine.note_position(at) {
@@ -755,7 +763,7 @@ impl Pair {
         Ok(())
     }
 
-    /// This copy is exactly at its position, which is durable, whatever it was before.
+    /// Records that this copy is exactly at its position, which is durable.
     fn is_exact(&self) -> Result<()> {
         let was = self.inner.lock().rules.state();
         if was.open || was.lacking {
@@ -767,7 +775,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The primary serves nobody any more; this was its last entry.
+    /// Takes over from a primary that has ceased to serve; `sequence` is its last entry.
     async fn takes_over(
         self: &Arc<Self>,
         term: u64,
@@ -778,7 +786,9 @@ impl Pair {
         tokio::task::spawn_blocking(move || waits.drain()).await?;
         let at = self.engine.position();
         if at.sequence < sequence {
-            bail!("the partner has handed over at {sequence}, and this copy is at {at:?}");
+            bail!(
+                "cannot take over: the partner has handed over at {sequence}, and this copy is at {at:?}"
+            );
         }
         self.engine.take_verifier(verifier);
         self.with(|node, now| node.handed_over(now, term));

@@ -8,13 +8,13 @@ use weir_mirror::{FileWitness, Register};
 
 /// The register of the side that has the last word, in a folder of the data folder.
 pub const FOLDER: &str = "pair-register";
-/// In it: the other side has been there, and may have been made to serve since.
+/// Marker file in [`FOLDER`]: the other side has connected, and may have been made to serve since.
 pub const MET: &str = "met";
-/// A user has this side serve, whatever the other one does; for one start.
+/// Marker file for one start: a user makes this side serve, whatever the other one does.
 const BY_HAND: &str = "by-hand";
 
-/// This side has the last word from now on, whatever the other does until this one has started
-/// again, and the register is this.
+/// Gives this side the last word from now on, with `register`, whatever the other side does until
+/// this node has started again.
 pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
     let folder = folder.join(FOLDER);
     std::fs::create_dir_all(&folder)?;
@@ -22,7 +22,7 @@ pub fn take(folder: &Path, id: [u8; 16], register: Register) -> Result<()> {
     note(&folder, BY_HAND)
 }
 
-/// Whether a user has this side serve from this start on. Says so once.
+/// Returns true if a user has made this side serve from this start on, and removes that mark.
 pub fn was_taken(folder: &Path) -> Result<bool> {
     match std::fs::remove_file(folder.join(FOLDER).join(BY_HAND)) {
         Ok(()) => Ok(true),
@@ -31,7 +31,7 @@ pub fn was_taken(folder: &Path) -> Result<bool> {
     }
 }
 
-/// The other side has been there: it may have a copy from now on.
+/// Records that the other side has connected and may hold a copy from now on.
 pub fn has_met(folder: &Path) -> Result<()> {
     let folder = folder.join(FOLDER);
     match folder.join(MET).exists() {
@@ -46,7 +46,7 @@ fn note(folder: &Path, name: &str) -> Result<()> {
     Ok(std::fs::File::open(folder)?.sync_all()?)
 }
 
-/// The pair is no more.
+/// Removes the register of a pair that has ended.
 pub fn forget(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder.join(FOLDER)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),

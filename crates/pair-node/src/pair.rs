@@ -1,8 +1,8 @@
-//! A node of a pair: its state, and what becomes of it when something happens to the rules.
+//! A node of a pair: its state, and the effects of events on the rules.
 //!
-//! Bringing the partner up ([`synchronise`](super::synchronise)), its files
-//! ([`files`](super::files)) and what is logged of the state ([`state`](super::state)) are parts of
-//! the same state, and in one circle of modules with it.
+//! Resync of the partner ([`synchronise`](super::synchronise)), its files ([`files`](super::files))
+//! and the logged state ([`state`](super::state)) are parts of the same state, and in one circle of
+//! modules with it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,21 +32,21 @@ use super::standby::{Again, Standby};
 use super::state::Logged;
 use super::synchronise::Kept;
 
-/// The part of the page frames that entries may keep which the partner has not acknowledged, and
-/// the most bytes.
+/// Share of the page frames that unacknowledged entries may keep, as a divisor, and their maximum
+/// in bytes.
 const WINDOW_SHARE: usize = 8;
 const WINDOW: usize = 256 << 20;
-/// How long changes of strict volumes wait for a lost partner before clients are to try again
-/// later.
+/// Maximum time that changes of strict volumes wait for a lost partner. After it clients are asked
+/// to try again later.
 const STRICT_HOLD: Duration = Duration::from_secs(5);
-/// A partner that is alive has made another connection by then.
+/// Time within which a partner that is alive has connected again.
 const RELINKED: Duration = Duration::from_millis(600);
-/// Bytes that a partner may lack when replies begin to wait for it.
+/// Maximum number of bytes that a partner may lack when replies begin to wait for it.
 const NEAR: u64 = 4 << 20;
-/// Rounds after which they wait whatever it lacks: clients write faster than it can follow
-/// otherwise.
+/// Number of rounds after which replies wait whatever the partner lacks: otherwise clients might
+/// write faster than it can follow.
 const ROUNDS: u32 = 3;
-/// Before the process begins anew at a user's word.
+/// Delay before the process starts again at a user's command.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// A node of a pair.
@@ -56,29 +56,31 @@ pub struct Pair {
     pub(super) identity: Identity,
     pub(super) engine: Arc<Engine>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The catalog's file, if it is one.
+    /// Path of the catalog, if it is a file.
     pub(super) catalog: Option<PathBuf>,
     pub(super) shipped_files: &'static [&'static str],
-    /// The log is lost with its machine.
+    /// True if the log is lost with its machine.
     pub(super) log_ephemeral: bool,
     pub(super) lease: Arc<Lease>,
     pub(super) inner: Mutex<Inner>,
-    /// With `inner`: the role, or what a stop waits for, is another.
+    /// Signals, with `inner`, a change of the role or of a state that a stop or a comparison waits
+    /// for.
     pub(super) changed: Condvar,
-    /// There is something to send to the partner.
+    /// Notified when something may have to be sent to the partner.
     pub(super) send: Arc<Notify>,
     pub(super) standby: Arc<Standby>,
     pub(super) service: Service,
-    /// Of the thread that reads what brings the partner up, and between two of them. Locked before
+    /// Round that the resync thread reads, kept between two of these threads. Locked before
     /// `inner`.
     pub(super) round: Mutex<Option<Kept>>,
     /// Locked while files are being sent.
     pub(super) shipped: tokio::sync::Mutex<Shipped>,
-    /// The cluster whose pool is the witness, if one is.
+    /// Client of the cluster whose pool is the witness.
     pub(super) rados: rados::Client,
 }
 
-/// State that changes in one step: a decision of the rules, and what is said of it to the partner.
+/// State that changes in one step: a decision of the rules, and the messages to the partner about
+/// it.
 pub(super) struct Inner {
     pub(super) rules: Rules,
     pub(super) partner: Partner,
@@ -86,9 +88,9 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// This is in the way now; the log says so once. What a user may do by force is not said before
-    /// the pair has been [degraded for long](super::state), and what is in the way of a start may
-    /// be over in a moment.
+    /// Records a fault, and logs it once. Advice to use force is not logged before the pair has
+    /// been [degraded for long](super::state). A fault at the start may pass in a moment, so it is
+    /// no warning.
     pub(super) fn note_fault(&mut self, fault: Fault) {
         let starts = !matches!(
             self.rules.role(),
@@ -104,7 +106,7 @@ impl Inner {
         self.partner.set_fault(fault);
     }
 
-    /// In words.
+    /// Returns the fault that was seen last, in words.
     pub(super) fn fault_text(&self) -> Option<String> {
         let fault = self.partner.fault();
         fault.map(|fault| fault.why().to_owned())
@@ -148,9 +150,9 @@ impl Pair {
         self.service.switched().await;
     }
 
-    /// A connection that ended and was not made again: the primary's machine has closed it, so the
-    /// primary's process is gone. One that is alive and cannot connect does not lose what it
-    /// acknowledges: the witness decides.
+    /// Tells the rules of a standby that the primary's process is gone if the connection has ended
+    /// and was not made again: the primary's machine has closed it. A primary that is alive and
+    /// cannot connect loses nothing that it acknowledged: the witness decides.
     pub(super) fn check_link(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
@@ -161,8 +163,8 @@ impl Pair {
         }
     }
 
-    /// Clients that have waited for long are to try again later: what they wait with is not to be
-    /// used up.
+    /// Asks clients that have waited for long to try again later, which frees the resources that
+    /// they wait with.
     pub(super) fn check_held(&self) {
         let held = self.inner.lock().rules.held();
         if held.is_some_and(|since| self.clock.monotonic() >= since + STRICT_HOLD) {
@@ -170,7 +172,7 @@ impl Pair {
         }
     }
 
-    /// Lets something happen to the rules, and does what they say.
+    /// Applies an event to the rules and carries out their actions.
     pub(super) fn with(self: &Arc<Self>, event: impl FnOnce(&mut Node, Duration) -> Vec<Action>) {
         let mut inner = self.inner.lock();
         self.happens(&mut inner, event);
@@ -221,7 +223,8 @@ impl Pair {
         }
     }
 
-    /// Has the partner go on, if it is connected and can.
+    /// Lets the partner join the stream if it is connected and its copy is at a position in it.
+    /// Otherwise begins a resync.
     pub(super) fn offer(self: &Arc<Self>, inner: &mut Inner) {
         let role = inner.rules.role();
         if !matches!(role, Role::Alone | Role::Primary) {
@@ -245,7 +248,10 @@ impl Pair {
         };
         match resumed {
             Some((from, stream)) => {
-                tracing::info!("the partner goes on behind {from} of {}", stream.last().0);
+                tracing::info!(
+                    "resuming the partner's stream behind {from} of {}",
+                    stream.last().0
+                );
                 if let Some(link) = partner.link_mut() {
                     link.joined = Some(from);
                     link.stream = Some(stream);
@@ -258,13 +264,14 @@ impl Pair {
                 partner.clear_fault();
                 self.send.notify_one();
             }
-            // By the register it may take over, which a copy that is being brought up must not.
+            // By the register the partner may take over, which a copy that is being brought up must
+            // not.
             None if role == Role::Primary => self.happens(inner, Node::partner_gone),
             None => self.synchronise(inner),
         }
     }
 
-    /// The partner has acknowledged.
+    /// Takes an acknowledgement of the partner.
     pub(super) fn acknowledged(
         self: &Arc<Self>,
         number: u64,
@@ -299,7 +306,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Has replies wait for the partner if it is nearly there.
+    /// Makes replies wait for the partner if it lacks little.
     pub(super) fn catch(self: &Arc<Self>, inner: &mut Inner, stream: &Arc<ChangeStream>) {
         let Inner { rules, partner, .. } = inner;
         let alone = rules.role() == Role::Alone && rules.serving();
@@ -318,7 +325,7 @@ impl Pair {
         }
     }
 
-    /// The link is over.
+    /// Notes that the connection with this number has ended.
     pub(super) fn unlinked(self: &Arc<Self>, number: u64) {
         let mut inner = self.inner.lock();
         if inner.partner.ended(number, self.clock.monotonic()) {
@@ -326,7 +333,7 @@ impl Pair {
         }
     }
 
-    /// Has nothing wait for the partner, if this side is the primary alone.
+    /// Stops replies from waiting for the partner, if this side is the primary alone.
     pub(super) fn follow_alone(&self, inner: &mut Inner) {
         if inner.rules.role() == Role::Alone
             && let Some(stream) = inner.partner.stream().cloned()
@@ -337,7 +344,7 @@ impl Pair {
     }
 
     /// Makes it durable that this side answers in the register's term, alone. Nothing is answered
-    /// in it before.
+    /// in that term before.
     pub(super) fn note(&self, register: Register) -> Result<()> {
         let term = register.term;
         let stream = self.inner.lock().partner.stream().cloned();
@@ -374,24 +381,24 @@ impl Pair {
             inner.partner.set_stream(stream, lineage);
         }
         inner.partner.add_term(term);
-        // What is on its way is of another term.
+        // Messages on their way are of another term.
         inner.partner.close();
         self.send.notify_one();
         Ok(())
     }
 
-    /// Bytes of the stream's window.
+    /// Returns the size in bytes of the stream's window.
     pub(super) fn window(&self) -> u32 {
         let frames = self.engine.aggregate().cache().pool().total();
         (frames * BLOCK_SIZE / WINDOW_SHARE).min(WINDOW) as u32
     }
 
-    /// Nothing was ever done to the aggregate.
+    /// Returns true if the aggregate was never changed.
     pub(super) fn is_fresh(&self) -> bool {
         self.engine.volumes().is_empty() && self.engine.position() == StreamPosition::default()
     }
 
-    /// What this side's copy is, and where.
+    /// Returns the state and position of this side's copy.
     pub(super) fn hello(&self) -> Hello {
         let (at, mut marks) = (self.engine.position(), self.engine.marks());
         let again = self.standby.again();
@@ -402,7 +409,7 @@ impl Pair {
         let state = inner.rules.state();
         let copy = match () {
             () if inner.rules.serving() || again.is_some() => CopyState::Open,
-            // It has not been served from since it is brought up, and knows how far it is.
+            // A copy that is being brought up has served nobody, and knows its position.
             () if at.mark().is_some() => CopyState::Exact,
             () if state.open || state.lacking => CopyState::Open,
             () if self.is_fresh() => CopyState::Fresh,
@@ -416,34 +423,41 @@ impl Pair {
         }
     }
 
-    /// A user has the last word.
+    /// Takes over at a user's command, without the partner.
     ///
     /// # Errors
-    /// This side serves already.
+    /// This side serves already, its copy is no state that clients saw, or its role does not allow
+    /// it.
     pub(super) fn force(self: &Arc<Self>) -> Result<()> {
         let mut inner = self.inner.lock();
-        ensure!(!inner.rules.serving(), "this node serves already");
+        ensure!(
+            !inner.rules.serving(),
+            "cannot take over: this node serves already"
+        );
         ensure!(
             self.engine.position().is_whole(),
-            "this copy was being brought up to date, and is no state that clients ever saw: it cannot be served"
+            "cannot take over: this copy was being brought up to date, and is no state that clients ever saw"
         );
         if self.config.witness.is_none() && !self.config.keeps_register() {
-            ensure!(!self.is_fresh(), "this copy has got nothing yet");
-            // Nobody can be asked: from now on this side has the last word.
+            ensure!(
+                !self.is_fresh(),
+                "cannot take over: this copy has received nothing yet"
+            );
+            // There is no witness to ask: from now on this side has the last word.
             let config = Config {
                 preferred: Some(self.config.side),
                 ..self.config.clone()
             };
             let known = inner.rules.told().unwrap_or(inner.rules.register());
             let id = self.engine.aggregate().id().0;
-            // Above what the other side can have come to without this one: it may have gone on
-            // alone, once.
+            // Above any version that the other side can have reached without this one: it may have
+            // continued alone, once.
             let next = known.alone(self.config.side.into());
             let next = next.alone(next.primary);
             own_register::take(&self.folder, id, next)?;
             config.write(&self.folder)?;
             inner.rules.stop();
-            // The reply to the user is on its way first.
+            // The reply to the user leaves first.
             std::thread::spawn(|| {
                 std::thread::sleep(LAST_LINE);
                 begin_anew("a user has this side serve, without a witness")
@@ -454,13 +468,13 @@ impl Pair {
         self.happens(&mut inner, Node::force);
         ensure!(
             inner.rules.role() != before,
-            "this node is {} and cannot take over",
+            "cannot take over: this node is {}",
             role_name(before)
         );
         Ok(())
     }
 
-    /// As the witness has replied.
+    /// Takes the witness's reply.
     pub(super) fn replied(self: &Arc<Self>, reply: std::result::Result<Swap, String>) {
         let mut inner = self.inner.lock();
         match reply {
@@ -474,7 +488,7 @@ impl Pair {
         inner.note_fault(Fault::Passing(why));
     }
 
-    /// Whether the two could not go on with each other last.
+    /// Returns true if one node refused the other last.
     pub(super) fn refused(&self) -> bool {
         matches!(self.inner.lock().partner.fault(), Some(Fault::Refusal(_)))
     }

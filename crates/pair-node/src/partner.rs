@@ -34,8 +34,8 @@ pub struct Partner {
     stream: Option<Arc<ChangeStream>>,
     /// Positions from which a copy can go on with the stream.
     lineage: Option<Lineage>,
-    /// The other side may have what is behind this: replies wait for it, and it is caught up when
-    /// it has acknowledged this.
+    /// Entry that the partner has to acknowledge to be caught up. Replies wait for the partner
+    /// while this is set.
     catching: Option<Sequence>,
     /// Time at which the partner acknowledged something last, or replies began to wait for it, by
     /// the clock.
@@ -161,13 +161,13 @@ impl Partner {
         self.catching
     }
 
-    /// Has replies wait for the partner, until it has acknowledged `to`.
+    /// Makes replies wait for the partner until it has acknowledged `to`.
     pub fn catch(&mut self, to: Sequence, now: Duration) {
         self.catching = Some(to);
         self.progressed = now;
     }
 
-    /// Has replies wait for the partner no more.
+    /// Stops replies from waiting for the partner.
     pub fn stop_catching(&mut self) {
         self.catching = None;
     }

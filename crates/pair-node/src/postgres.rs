@@ -20,12 +20,12 @@ const FIRST: &str = "INSERT INTO weir_witness (aggregate, version, term, primary
 const SWAP: &str = "UPDATE weir_witness SET version = $2, term = $3, primary_side = $4, mirrored = $5 \
     WHERE aggregate = $1 AND version = $2 - 1";
 
-/// Whether a witness's address is a database's.
+/// Returns true if a witness's address is a database's.
 pub fn is_database(address: &str) -> bool {
     address.starts_with("postgres://") || address.starts_with("postgresql://")
 }
 
-/// The address without a password.
+/// Returns the address without its password.
 pub fn shown(address: &str) -> String {
     let parts = address
         .split_once("://")
@@ -39,7 +39,8 @@ pub fn shown(address: &str) -> String {
     }
 }
 
-/// Reads the register, or changes it to `to`. `first`: what a register that is not there begins as.
+/// Reads the register, or changes it to `to`. `first` returns the register to begin with if there
+/// is none.
 ///
 /// # Errors
 /// The database's: a change may have been made all the same.
@@ -73,14 +74,16 @@ pub async fn ask(
         return Ok(Swap::Done(to));
     }
     let Some(now) = read(&mut connection, aggregate).await? else {
-        bail!("the row of aggregate {aggregate} is gone");
+        bail!("cannot read the register of aggregate {aggregate}: its row is gone");
     };
     // Nothing is pending on it.
     let _ = connection.close().await;
-    Ok(Swap::Lost(now.context("the row is none of a pair")?))
+    Ok(Swap::Lost(now.context(
+        "cannot read the register: the row is none of a pair",
+    )?))
 }
 
-/// The row; `None`: there is none. One that makes no sense is `Some(None)`.
+/// Reads the row; `None` if there is none, `Some(None)` if it holds no register.
 async fn read(
     connection: &mut PgConnection,
     aggregate: &str,
@@ -111,7 +114,7 @@ fn register(row: &PgRow) -> Result<Option<Register>, sqlx::Error> {
     }))
 }
 
-/// Whether a row was changed or made.
+/// Runs a statement; returns true if it changed or made a row.
 async fn change(
     connection: &mut PgConnection,
     statement: &str,

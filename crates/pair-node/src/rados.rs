@@ -27,7 +27,8 @@ const NAMESPACE: &str = "weir-witness";
 const VERSION: &str = "version";
 /// Greatest length of an object, in bytes.
 const LENGTH: usize = 4096;
-/// Operations in flight. More wait, and with a cluster that does not answer give up.
+/// Maximum number of operations in flight. Further ones wait, and give up if the cluster does not
+/// answer.
 const OPERATIONS: usize = 4;
 
 /// Returns true if a witness's address names a pool.
@@ -86,7 +87,7 @@ impl Place {
 /// State of the connection to the cluster.
 #[derive(Default)]
 enum Connection {
-    /// There is none yet, or it has failed.
+    /// No connection was made yet, or it has failed.
     #[default]
     Missing,
     /// A thread connects.
@@ -115,7 +116,7 @@ impl Client {
     /// begin with where there is none.
     ///
     /// # Errors
-    /// Those of the cluster: a change may have been made all the same.
+    /// Those of the cluster. A change may have been made all the same.
     pub async fn ask(
         &self,
         address: &str,

@@ -1,59 +1,58 @@
-//! Holds a synchronisation back while clients feel it.
+//! Throttles a resync while it slows clients down.
 //!
-//! Clients wait for this node's log, and a synchronisation reads from the same disk (and from the
-//! same processors). So the log's own writes say whether it is too fast: as long as a write takes
-//! about as long as it takes at best, the synchronisation goes faster and faster; where it takes
-//! more than twice as long, it goes on at half of what it sent last. What is best is learned every
-//! few seconds, at the least rate: it cannot be seen beside a synchronisation at full rate, and
-//! changes with what clients write.
+//! Clients wait for this node's log, and a resync reads from the same disk and uses the same
+//! processors. So the log's own writes show whether the resync is too fast. While a write takes
+//! about its best time, the resync accelerates; once a write takes more than twice that, the resync
+//! continues at half of its last rate. The best time is measured every few seconds at the minimum
+//! rate: it cannot be seen beside a resync at full rate, and changes with the clients' load.
 //!
-//! It never goes below [`LEAST`]: the time without a partner is to end. While nobody writes it has
-//! no limit.
+//! The rate never falls below [`LEAST`], so that the time without a partner ends. While nobody
+//! writes there is no limit.
 
 use std::time::Duration;
 
 use weir_volume::LogWrites;
 
-/// From one look to the next.
+/// Interval between measurements.
 const EVERY: Duration = Duration::from_millis(100);
-/// Bytes a second at which a synchronisation goes on in any case.
+/// Minimum rate of a resync, in bytes a second.
 const LEAST: f64 = (16 << 20) as f64;
-/// A write is slow that takes longer than the best by this factor, and by this time: disks differ
-/// by as much from write to write.
+/// A write is slow if it takes longer than the best by this factor and by [`NOISE`]: disks vary by
+/// as much from write to write.
 const SLOW: u32 = 2;
 const NOISE: Duration = Duration::from_micros(500);
-/// From one look to the next, with nothing in the way.
+/// Factor by which the limit grows per measurement while writes are fast.
 const FASTER: f64 = 1.25;
-/// From one time that the best is learned to the next.
+/// Interval between measurements of the best time.
 const LEARN_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a write of the log takes at best.
+/// Best time of a write of the log.
 #[derive(Clone, Copy, Default)]
 enum Best {
     #[default]
     Unknown,
-    /// It is being learned; the limit in bytes a second behind that.
+    /// It is being measured. The value is the limit to restore afterwards, in bytes a second.
     Learning(Option<f64>),
-    /// In seconds, and until when that counts.
+    /// Best time in seconds, and the time until which it counts, by the clock.
     Known(f64, Duration),
 }
 
-/// See the module's head.
+/// Limiter of a resync's rate; see the module's head.
 #[derive(Default)]
 pub struct ResyncRate {
-    /// The last look, and what the log had written then.
+    /// Time of the last measurement, and the log's counters then.
     last: Option<(Duration, LogWrites)>,
-    /// Bytes sent since the last look.
+    /// Number of bytes sent since the last measurement.
     sent: u64,
     best: Best,
-    /// Bytes a second.
+    /// Limit in bytes a second, if there is one.
     limit: Option<f64>,
-    /// When more may be sent.
+    /// Time from which more may be sent, by the clock.
     due: Duration,
 }
 
 impl ResyncRate {
-    /// How long to wait before `bytes` more are sent; the log has written this by now.
+    /// Returns the time to wait before `bytes` more are sent. `writes` are the log's counters now.
     pub fn wait(&mut self, now: Duration, writes: LogWrites, bytes: usize) -> Duration {
         self.look(now, writes);
         self.sent += bytes as u64;
@@ -66,7 +65,7 @@ impl ResyncRate {
         wait
     }
 
-    /// Bytes a second, if that is what holds it back.
+    /// Returns the limit in bytes a second, if there is one.
     pub fn limit(&self) -> Option<f64> {
         self.limit
     }
@@ -101,7 +100,7 @@ impl ResyncRate {
         };
         self.limit = match mean > best * f64::from(SLOW) && mean > best + NOISE.as_secs_f64() {
             true => Some((self.limit.unwrap_or(rate).min(rate) / 2.0).max(LEAST)),
-            // A limit that does not hold anything back is none.
+            // A limit far above the actual rate is dropped.
             false => (self.limit.map(|limit| limit * FASTER))
                 .filter(|limit| *limit < 4.0 * rate.max(LEAST)),
         };

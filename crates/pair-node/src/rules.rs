@@ -62,7 +62,8 @@ pub struct Rules {
     relies: bool,
     /// Time since which changes of strict volumes are held or refused, by the clock.
     held: Option<Duration>,
-    /// The same in seconds since 1970; if this side was alone before it started, since it was.
+    /// Time since which the partner lacks something, in seconds since 1970. A node that was alone
+    /// before it started keeps the earlier time.
     behind_since: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a pair at a moment, for users and for Prometheus.
+//! State of a pair at a moment, for users and for Prometheus.
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use super::pair::Pair;
 use super::postgres;
 use super::rules::role_name;
 
-/// What is known of a pair now, for users.
+/// State of a pair now, for users.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// In the form `name: value`.
+    /// Names and values, as `weir pair show` prints them.
     pub lines: Vec<(&'static str, String)>,
-    /// It is in sync.
+    /// True if the pair is in sync.
     pub in_sync: bool,
-    /// It serves clients.
+    /// True if this node serves clients.
     pub serving: bool,
-    /// Bytes that the partner has not acknowledged.
+    /// Number of bytes of changes that the partner has not acknowledged.
     pub lag: u64,
-    /// The present term.
+    /// Current term.
     pub term: u64,
-    /// The partner is connected.
+    /// True if the partner is connected.
     pub connected: bool,
-    /// One copy is being brought up from the other.
+    /// True if one copy is being brought up from the other.
     pub synchronising: bool,
-    /// How far the stream of changes is here: number of the last one in its term.
+    /// Number of this copy's last change in its term.
     pub position: u64,
-    /// How long the partner took to reply to the last beat.
+    /// Time that the partner took to reply to the last beat.
     pub round_trip: Option<Duration>,
-    /// What waiting for it has cost in the last minute.
+    /// Time that replies waited for the partner in the last minute.
     pub cost: PartnerCost,
-    /// Bytes of changes sent to it for each byte that clients wrote in the last minute; `None`:
-    /// they wrote none.
+    /// Bytes of changes sent to the partner for each byte that clients wrote in the last minute;
+    /// `None` if they wrote none.
     pub amplification: Option<f64>,
-    /// For how long it has lacked something, in seconds, as seen by a node that serves; 0: it does
-    /// not.
+    /// Seconds for which the partner has lacked something, as seen by a node that serves; 0 if it
+    /// lacks nothing.
     pub behind: u64,
-    /// The witness, if there is one: its address, the time since its last reply, and why there was
-    /// none to the last question.
+    /// The witness, if there is one.
     pub witness: Option<WitnessShown>,
-    /// Time after which the partner would serve if this node vanished now; `None`: it could not.
+    /// Time after which the partner would serve if this node vanished now; `None` if it could not
+    /// serve.
     pub takeover: Option<Duration>,
     /// Names of this node and of its partner.
     pub nodes: (String, String),
-    /// The fault that was seen last.
+    /// Fault that was seen last.
     pub fault: Option<String>,
 }
 
@@ -55,16 +55,17 @@ pub struct Shown {
 /// last question.
 pub type WitnessShown = (String, Option<Duration>, Option<String>);
 
-/// How the pair is, for those who speak of single volumes.
+/// State of the pair, for reports on single volumes.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// The other node, as the pair calls it.
+    /// Name of the other node.
     pub partner: String,
-    /// Since when it lacks something, seconds since 1970; `None`: it has everything.
+    /// Time since which the partner lacks something, in seconds since 1970; `None` if it has
+    /// everything.
     pub behind_since: Option<i64>,
-    /// What is in the way, if that is known.
+    /// Fault that keeps the pair out of sync, if it is known.
     pub fault: Option<String>,
-    /// In words that the witness did not reply to the last question.
+    /// Message that the witness did not reply to the last question.
     pub witness_lost: Option<String>,
 }
 
@@ -105,7 +106,7 @@ fn name(side: Side) -> String {
 }
 
 impl Pair {
-    /// How the pair is, at a node that serves.
+    /// Returns the state of the pair, at a node that serves.
     pub fn standing(&self) -> Standing {
         let inner = self.inner.lock();
         let in_sync = inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
@@ -123,7 +124,7 @@ impl Pair {
         }
     }
 
-    /// What is to be shown of it.
+    /// Returns the state for users.
     pub fn show(&self) -> Shown {
         let inner = self.inner.lock();
         let register = inner.rules.register();
@@ -286,7 +287,7 @@ impl Pair {
         Some((postgres::shown(&at.address), ago, heard.fault))
     }
 
-    /// Metrics in Prometheus' text form.
+    /// Returns the metrics in Prometheus' text form.
     pub fn render(&self) -> String {
         let shown = self.show();
         let real = |name: &str, help: &str, value: f64| {

@@ -1,5 +1,4 @@
-//! How a node stops serving in order: what was done reaches the partner, and the partner takes
-//! over.
+//! Orderly end of service: the partner receives all changes and takes over.
 
 use std::time::Duration;
 
@@ -9,18 +8,18 @@ use weir_mirror::wire::Message;
 use super::config::State;
 use super::pair::Pair;
 
-/// How long a stop waits for the partner to acknowledge what was done.
+/// Maximum time that a stop waits for the partner's acknowledgement.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Pair {
-    /// This node is about to serve no more: changes that wait for the partner are not waited for
-    /// much longer, and clients are not to come here any more. Their connections end after that.
+    /// Prepares the end of service: limits the time for which changes wait for the partner, and
+    /// removes the addresses. The clients' connections end after that.
     pub fn end(&self) {
         self.service.end(self.clock.monotonic() + LAST_WORDS);
     }
 
-    /// This node serves no more: what was done is acknowledged by the partner, if it is in sync,
-    /// and it takes over.
+    /// Ends the service: waits until a partner in sync has acknowledged all changes, and hands over
+    /// to it.
     ///
     /// To be called when no client is served any more and before the engine ends.
     pub fn leave(&self) {
@@ -38,7 +37,7 @@ impl Pair {
             let left = deadline.saturating_sub(self.clock.monotonic());
             if left.is_zero() {
                 tracing::warn!(
-                    "the partner has not acknowledged everything; it does not take over by itself from here"
+                    "cannot hand over: the partner has not acknowledged everything; it does not take over by itself from here"
                 );
                 return;
             }
@@ -48,10 +47,10 @@ impl Pair {
         }
         let in_sync = inner.rules.in_sync();
         let term = inner.rules.register().term;
-        // In order: nothing is done any more that the position does not say.
+        // From here on no change is made that the position does not cover.
         self.engine.end_stream();
         let at = self.engine.position();
-        // If something was done meanwhile all the same, the partner does not have it.
+        // A change made meanwhile all the same is missing on the partner.
         let handed = in_sync && stream.acknowledged().0 == at.sequence;
         let noted = self
             .engine
@@ -75,7 +74,8 @@ impl Pair {
                 });
             }
             self.send.notify_one();
-            // Until it is on its way; if it is not, the partner finds out by itself.
+            // Waits until the message is on its way. If it is lost, the partner finds out by
+            // itself.
             while inner.partner.link().is_some_and(|link| !link.said_all())
                 && self.clock.monotonic() < deadline
             {
@@ -90,7 +90,7 @@ impl Pair {
         }
     }
 
-    /// This side's disk does not take changes any more: the partner is to serve.
+    /// Hands over to a partner in sync because this side's disk takes no more changes.
     pub(super) fn give_up(&self) {
         let mut inner = self.inner.lock();
         if inner.rules.role() == Role::Primary
@@ -107,7 +107,7 @@ impl Pair {
                 link.say(&Message::HandOver {
                     term: register.term,
                     sequence,
-                    // What was not in the log yet is lost here.
+                    // Writes that were not in the log yet are lost here.
                     verifier: None,
                 });
             }

@@ -1,8 +1,8 @@
-//! Applies what the primary sends, in order. The thread that has received an entry applies it if
-//! nothing has to be waited for, as almost always; entries that have to wait for the disk, and
-//! those behind them, go to a thread of their own, since beats must not wait.
+//! Applies the primary's entries in order. The thread that has received an entry applies it if it
+//! need not wait, as is almost always the case. Entries that have to wait for the disk, and those
+//! after them, go to a thread of their own, since beats must not wait.
 //!
-//! Entries that have come together are [gathered](weir_store::log::Log::gather): this side's log
+//! Entries that have arrived together are [gathered](weir_store::log::Log::gather): this side's log
 //! writes them with one write, and they are acknowledged together.
 
 use std::collections::VecDeque;
@@ -18,23 +18,23 @@ use weir_volume::{Ahead, Engine, FsError, StandbyError, StreamPosition};
 use super::advance::Held;
 use super::config::Mode;
 
-/// Bytes that may have been received and not applied: of the memory for page frames this part, and
-/// the most. An eighth of all memory is left for what is on the heap.
+/// Bounds of the bytes that were received and not applied: a share of the memory for page frames,
+/// as a divisor, and a maximum. An eighth of all memory is left for the heap.
 const SHARE: usize = 64;
 const MOST: usize = 16 << 20;
-/// The same of pages that may have come before their entries. They are in page frames, on their way
-/// to their place, unless there are none or entries are acknowledged when they have come. The most
-/// is twice what 256 writes of 64 KiB are: of those a pair lost 15 % with a fourth of it, and loses
-/// 2 % (docs/operating/mirror.md).
+/// Bounds of the bytes of pages that arrive before their entries. They are in page frames on their
+/// way to their place, unless no frames are free or entries are acknowledged on arrival. The
+/// maximum is twice the size of 256 writes of 64 KiB: with a quarter of it a pair lost 15 % of such
+/// writes' rate, and with this it loses 2 % (docs/operating/mirror.md).
 const SHARE_AHEAD: usize = 16;
 const MOST_AHEAD: usize = 32 << 20;
 
-/// An entry as it came.
+/// An entry as it was received.
 pub struct Received {
     pub at: StreamPosition,
     pub meta: Vec<u8>,
     pub pages: Vec<Box<[u8]>>,
-    /// Others, which came before it and are on their way to their place.
+    /// Pages that arrived before the entry and are being written to their place.
     pub ahead: Option<Ahead>,
 }
 
@@ -48,52 +48,53 @@ impl Received {
 struct Queue {
     received: VecDeque<Received>,
     bytes: usize,
-    /// Some are being applied that are not in the queue any more, by the thread that received them
-    /// or by the other.
+    /// True while entries taken from the queue are being applied, by the receiving thread or by the
+    /// other one.
     busy: bool,
-    /// Applied, and not known to be durable.
+    /// Entries that are applied and not known to be durable.
     applied: VecDeque<(StreamPosition, Lsn)>,
     failed: Option<String>,
-    /// The record of the last entry that was applied.
+    /// LSN of the last entry that was applied.
     last: Option<Lsn>,
-    /// The copy is to be brought up anew, whatever its position says.
+    /// Set if the copy is to be brought up anew, whatever its position says.
     again: Option<Again>,
 }
 
-/// From where a copy is brought up anew.
+/// Base from which a copy is brought up anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Again {
     /// A mark that both sides hold.
     Mark,
-    /// Nothing.
+    /// Nothing: the copy is sent whole.
     Nothing,
 }
 
-/// See the module's head.
+/// Receiving side of the stream; see the module's head.
 pub struct Standby {
     queue: Mutex<Queue>,
-    /// With `queue`: there is something for the thread.
+    /// Signals, with `queue`, that there are entries for the thread.
     more: Condvar,
-    /// With `queue`: nothing is being applied.
+    /// Signals, with `queue`, that nothing is being applied.
     rests: Condvar,
     room: Notify,
-    /// Something that was applied is not known to be durable.
+    /// True if an applied entry is not known to be durable.
     waits: AtomicBool,
-    /// Bytes that may have been received and not applied.
+    /// Maximum number of bytes that were received and not applied.
     most: usize,
-    /// Bytes that may have come before their entries.
+    /// Maximum number of bytes that may arrive before their entries.
     ahead: u32,
-    /// What is acknowledged.
+    /// Point at which an entry is acknowledged.
     mode: Mode,
 }
 
 impl Standby {
-    /// Whether the log's progress is waited for.
+    /// Returns true if an acknowledgement waits for the log's progress.
     pub fn waits(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }
 
-    /// Begins; `send` rings when there may be something to acknowledge.
+    /// Starts the thread that applies entries; `send` is notified when there may be something to
+    /// acknowledge.
     pub fn start(engine: &Arc<Engine>, send: &Arc<Notify>, mode: Mode) -> Result<Arc<Standby>> {
         let frames = engine.aggregate().cache().pool().total() * BLOCK_SIZE;
         let ahead = match mode {
@@ -136,7 +137,7 @@ impl Standby {
                 let (at, bytes) = (received.at, received.bytes());
                 let applied = match try_apply(engine, &mut received) {
                     Ok(None) => {
-                        // What it waits for may wait for the log.
+                        // The event that it waits for may depend on the log.
                         drop(gather.take());
                         let applied = apply(engine, received);
                         gather = Some(log.gather());
@@ -156,7 +157,7 @@ impl Standby {
         }
     }
 
-    /// What became of an entry of so many bytes; returns whether the next one may follow.
+    /// Takes the outcome of an entry of `bytes` bytes. Returns true if the next one may follow.
     fn applied(
         &self,
         engine: &Engine,
@@ -179,9 +180,9 @@ impl Standby {
                         queue.again = Some(Again::Nothing);
                     }
                     StandbyError::NoMark(missing) => {
-                        // It is not named in the next greeting.
+                        // The next greeting no longer names the mark.
                         if let Err(error) = engine.drop_marks(|mark| mark <= missing) {
-                            tracing::error!("a mark cannot be dropped: {error}");
+                            tracing::error!("cannot drop a mark: {error}");
                             queue.again = Some(Again::Nothing);
                         }
                     }
@@ -195,7 +196,8 @@ impl Standby {
         };
         queue.applied.push_back((at, lsn));
         queue.last = Some(lsn);
-        // Before the look at what is durable: either this or the log's thread rings.
+        // Before the check of the durable position, so that either this thread or the log's
+        // notifies.
         self.waits.store(true, Ordering::SeqCst);
         drop(queue);
         if self.mode == Mode::Memory || engine.durable() >= lsn {
@@ -204,14 +206,14 @@ impl Standby {
         true
     }
 
-    /// Bytes of pages that may have come before their entries.
+    /// Returns the maximum number of bytes of pages that may arrive before their entries.
     pub fn ahead(&self) -> u32 {
         self.ahead
     }
 
-    /// Has pages written to their place that an entry will refer to. What is acknowledged when it
-    /// has been received waits for no disk, so they wait for the entry then; and so they do if
-    /// there is no space.
+    /// Begins to write pages to their place before their entry arrives. In memory mode an
+    /// acknowledgement waits for no disk, so the pages wait in memory for their entry; they do as
+    /// well if there is no space.
     pub fn place(&self, engine: &Engine, pages: Vec<Box<[u8]>>) -> Held {
         let placing = match self.mode {
             Mode::Durable => engine.place(&pages),
@@ -220,10 +222,10 @@ impl Standby {
         placing.map_or(Held::Pages(pages), Held::Placed)
     }
 
-    /// Takes entries that have come together, once there is room.
+    /// Takes entries that have arrived together, once there is room.
     ///
     /// # Errors
-    /// One, or one before them, could not be applied.
+    /// One of the entries, or an earlier one, could not be applied.
     pub async fn take(
         &self,
         engine: &Engine,
@@ -288,7 +290,7 @@ impl Standby {
     /// Waits until everything that was acknowledged is durable; blocks.
     ///
     /// # Errors
-    /// The log's: it never will be.
+    /// The log's: it has failed for good.
     pub fn settle(&self, engine: &Engine) -> Result<(), FsError> {
         if self.mode == Mode::Durable {
             // What was acknowledged is durable.
@@ -299,7 +301,8 @@ impl Standby {
         engine.wait_durable(last)
     }
 
-    /// The copy is brought up anew.
+    /// Marks the copy to be brought up anew: from nothing with `everything`, else from a mark that
+    /// both sides hold.
     pub fn begin_again(&self, everything: bool) {
         let from = if everything {
             Again::Nothing
@@ -309,22 +312,24 @@ impl Standby {
         self.queue.lock().again = Some(from);
     }
 
-    /// Whether it is to be.
+    /// Returns the base from which the copy is to be brought up anew, if it is to be.
     pub fn again(&self) -> Option<Again> {
         self.queue.lock().again
     }
 
-    /// It is at a place of the primary's stream.
+    /// Notes that the copy is at a position in the primary's stream.
     pub fn is_at_a_place(&self) {
         self.queue.lock().again = None;
     }
 
-    /// Why this copy cannot go on, if so. Told once.
+    /// Returns the reason why this copy cannot follow any more, if there is one. Each reason is
+    /// returned once.
     pub fn failure(&self) -> Option<String> {
         self.queue.lock().failed.take()
     }
 
-    /// Term and number of the last entry that has become durable since this was called last, or was
+    /// Returns the term and number of the last entry that can be acknowledged and was not returned
+    /// before. In durable mode entries count once they are durable, in memory mode once they are
     /// applied.
     pub fn acknowledge(&self, engine: &Engine) -> Option<(u64, u64)> {
         let durable = engine.durable();

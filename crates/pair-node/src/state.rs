@@ -9,7 +9,7 @@ use weir_mirror::Role;
 use super::pair::{Inner, Pair};
 use super::rules::role_name;
 
-/// A state other than PRIMARY and STANDBY that has lasted for so long is warned of.
+/// Time after which a state other than PRIMARY, STANDBY and SYNCING is warned of.
 const LONG: Duration = Duration::from_secs(30);
 
 /// The state of the pair as one node sees it.
@@ -43,14 +43,14 @@ impl fmt::Display for PairState {
 #[derive(Default)]
 pub struct Logged {
     state: Option<PairState>,
-    /// The state now, and since when.
+    /// Current state, and the time since which it has lasted.
     now: Option<(PairState, Duration)>,
-    /// It was warned of.
+    /// True if the current state was warned of.
     warned: bool,
 }
 
 impl Inner {
-    /// The state now.
+    /// Returns the current state.
     pub(super) fn state_now(&self) -> PairState {
         let linked = self.partner.link();
         match self.rules.role() {

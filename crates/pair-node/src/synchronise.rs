@@ -1,22 +1,24 @@
-//! Bringing the partner's copy up when it is not at a place of the stream: of a pair that was made
-//! of an aggregate with data, of a primary that was killed, of a partner that was away for longer
-//! than the window lasts.
+//! Resync of a partner whose copy is not at a position in the stream: of a pair that was made of an
+//! aggregate with data, of a primary that was killed, or of a partner that was away for longer than
+//! the window covers.
 //!
-//! The engine makes the entries ([`weir_volume::Round`]): the difference between a mark that both
-//! sides hold, or nothing, and a mark that is made now. They travel over the same link as the
-//! stream's entries and are applied by the same code. When the last of them is sent, the copy is at
-//! the place where the stream of this primary begins, and joins it ([`Message::Join`]). If more was
-//! written meanwhile than the window holds, another round follows, from the mark just made.
+//! The engine makes the entries of a round ([`weir_volume::Round`]): the difference to a mark that
+//! is made now, from a mark that both sides hold or from nothing. They travel over the same link as
+//! the stream's entries and are applied by the same code. When the last of them is sent, the copy
+//! is at the position where this primary's stream begins, and joins it ([`Message::Join`]). If
+//! clients wrote more meanwhile than the window holds, another round follows, from the mark just
+//! made.
 //!
 //! **Only alone.** From a round's first entry to its last the copy is no state that anybody ever
-//! saw, so a round begins only once the witness has the primary alone: then the partner cannot take
-//! over.
+//! saw. So a round begins only once the witness has recorded the primary as alone: then the partner
+//! cannot take over.
 //!
-//! **After a break.** The round is kept, and goes on behind what the partner has. A primary that
-//! was restarted finds the mark and goes on as well; its clients' changes come with another round.
+//! **After a break.** The round is kept, and resumes behind the entries that the partner has. A
+//! primary that was restarted finds the mark and resumes as well; its clients' changes follow with
+//! another round.
 //!
 //! **Marks.** While the two are in sync the primary makes one every [`MARK_EVERY`] if something has
-//! changed. So who is lost comes back by a difference that covers little more than the time it was
+//! changed. So a lost node returns by a difference that covers little more than the time it was
 //! away.
 
 use std::sync::Arc;
@@ -36,28 +38,28 @@ use super::pair::{Inner, Pair};
 use super::resync_rate::ResyncRate;
 use super::service::Serving;
 
-/// How long a primary that is alone holds replies for a partner that acknowledges nothing.
+/// Maximum time that a primary that is alone holds replies for a partner that acknowledges nothing.
 const STALLED: Duration = Duration::from_secs(2);
 
-/// Before it is tried again to begin a round where something is in the way.
+/// Delay before the next attempt to begin a round.
 const AGAIN: Duration = Duration::from_millis(50);
-/// From one mark to the next while the two are in sync.
+/// Interval between marks while the two are in sync.
 const MARK_EVERY: Duration = Duration::from_secs(30);
-/// How often it is checked whether a mark is due.
+/// Interval between checks whether a mark is due.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// Holds a round back to the limit on what SnapMirror's transfers send, of which it has one for
-/// itself, and for what clients feel of it.
+/// Pace of a round: the limit for transfers of SnapMirror, which the round has for itself, and the
+/// throttle that protects clients.
 struct Pace {
     rate: ResyncRate,
-    /// When more may be sent.
+    /// Time from which more may be sent, by the clock.
     due: Duration,
-    /// KB/s, of which `due` was computed.
+    /// Limit in KB/s from which `due` was computed.
     limit: Option<u64>,
 }
 
 impl Pace {
-    /// Waits before so many bytes more are sent.
+    /// Waits until `bytes` more may be sent.
     fn hold(&mut self, pair: &Pair, bytes: usize, feed: &Feed) {
         let (now, writes) = (pair.clock.monotonic(), pair.engine.log_writes());
         std::thread::sleep(self.rate.wait(now, writes, bytes));
@@ -89,15 +91,15 @@ impl Pace {
     }
 }
 
-/// A round, for a link after this one.
+/// A round, kept for a later link.
 pub struct Kept {
     round: Round,
-    /// Where a stream begins that goes on from it.
+    /// Beginning of the stream that a copy joins after the round.
     follow: Option<StreamPosition>,
 }
 
 impl Pair {
-    /// Brings the partner's copy up; this side is the primary, alone.
+    /// Starts the thread that brings the partner's copy up. This side is the primary, alone.
     pub(super) fn synchronise(self: &Arc<Self>, inner: &mut Inner) {
         let Some(link) = inner.partner.link_mut().filter(|link| link.feed.is_none()) else {
             return;
@@ -143,9 +145,11 @@ impl Pair {
             inner.partner.clear_fault();
             match base {
                 Some(base) => {
-                    tracing::info!("the partner gets the difference from mark {base} to {mark}");
+                    tracing::info!(
+                        "resync: the partner gets the difference from mark {base} to {mark}"
+                    );
                 }
-                None => tracing::info!("the partner gets everything, up to mark {mark}"),
+                None => tracing::info!("resync: the partner gets everything, up to mark {mark}"),
             }
         }
         self.send.notify_one();
@@ -166,7 +170,8 @@ impl Pair {
         Ok(())
     }
 
-    /// A round that goes on where the partner's copy is, or a new one; `None`: the link is over.
+    /// Returns a round that resumes where the partner's copy is, or a new one; `None` if the link
+    /// has ended.
     fn find_round(
         &self,
         kept: Option<Kept>,
@@ -184,7 +189,7 @@ impl Pair {
             .copied()
             .filter(|mark| Some(*mark) != receiving)
             .collect();
-        let failed = |e: FsError| anyhow!("to go on with a round: {e}");
+        let failed = |e: FsError| anyhow!("cannot resume a round: {e}");
         if let Some(mut kept) = kept
             && receiving == Some(kept.round.mark())
             && kept.round.base().is_none_or(|base| theirs.contains(&base))
@@ -236,13 +241,15 @@ impl Pair {
                     if feed.is_closed() {
                         return Ok(None);
                     }
-                    engine.cp_now().map_err(|e| anyhow!("a checkpoint: {e}"))?;
+                    engine
+                        .cp_now()
+                        .map_err(|e| anyhow!("cannot make a checkpoint: {e}"))?;
                     std::thread::sleep(AGAIN);
                 }
                 Err(FsError::NotSupported) => bail!(
-                    "a volume here is a destination of SnapMirror, which a pair cannot mirror: break it off or delete it"
+                    "cannot begin a round: a volume here is a destination of SnapMirror, which a pair cannot mirror (break it off or delete it)"
                 ),
-                Err(e) => bail!("to begin a round: {e}"),
+                Err(e) => bail!("cannot begin a round: {e}"),
             }
         };
         if let Some(stream) = stream {
@@ -257,7 +264,7 @@ impl Pair {
     fn goes_on(&self, inner: &mut Inner, stream: Arc<ChangeStream>) {
         let wake = Arc::clone(&self.send);
         stream.wake_by(Box::new(move || wake.notify_one()));
-        // A copy that is not at a place of this stream is not one from which it goes on.
+        // A copy that is not at a position in this stream cannot join it.
         let lineage = Lineage {
             fresh: false,
             before: None,
@@ -266,7 +273,7 @@ impl Pair {
         inner.partner.set_stream(stream, lineage);
     }
 
-    /// All of a round is sent.
+    /// Lets the partner join the stream after the last entry of a round, or asks for another round.
     pub(super) fn round_sent(&self, number: u64, follow: Option<StreamPosition>) {
         let mut inner = self.inner.lock();
         let term = inner.rules.register().term;
@@ -281,7 +288,7 @@ impl Pair {
         link.feed = None;
         let (Some(at), Some(stream)) = (follow.filter(|at| at.term == term), stream) else {
             // Another round is needed: the partner connects again and says how far it is.
-            tracing::info!("the partner needs what was done meanwhile: another round follows");
+            tracing::info!("resync: another round follows for changes that were made meanwhile");
             link.close();
             return;
         };
@@ -295,7 +302,7 @@ impl Pair {
         inner.partner.clear_fault();
     }
 
-    /// A round cannot go on.
+    /// Refuses the partner because a round has failed.
     pub(super) fn round_failed(&self, number: u64, why: &str) {
         let mut inner = self.inner.lock();
         let Some(link) = inner.partner.numbered(number) else {
@@ -307,22 +314,21 @@ impl Pair {
         inner.note_fault(Fault::Refusal(why));
     }
 
-    /// The partner has everything: what was kept for another link is of no use any more.
+    /// Drops the kept round: the partner has everything.
     pub(super) fn forget_round(&self) {
         if let Some(mut kept) = self.round.try_lock() {
             *kept = None;
         }
     }
 
-    /// Has the partner's copy, which is this side's, brought up once more: from a mark, or with
-    /// `everything` from nothing.
+    /// Requests a new resync of this side's copy: from a mark, or with `everything` from nothing.
     ///
     /// # Errors
-    /// This side serves; its file cannot be written.
+    /// This side is not the standby, or its state cannot be written.
     pub(super) fn resync(&self, everything: bool) -> Result<()> {
         let mut inner = self.inner.lock();
         if inner.rules.serving() || !matches!(inner.rules.role(), Role::Standby | Role::Behind) {
-            bail!("this node is not the standby of its pair: ask the other one");
+            bail!("cannot resync: this node is not the standby of its pair (ask the other node)");
         }
         let mut state = inner.rules.state();
         state.open = true;
@@ -348,7 +354,7 @@ impl Pair {
                     last = None;
                     continue;
                 }
-                // Its mark is to stay.
+                // The mark of a comparison must stay.
                 if inner.partner.is_compared() {
                     continue;
                 }
@@ -379,7 +385,7 @@ impl Pair {
         }
     }
 
-    /// Replies wait for a partner that acknowledges nothing: it is not waited for any more.
+    /// Stops replies from waiting for a partner that acknowledges nothing.
     pub(super) fn check_progress(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         if inner.rules.role() != Role::Alone || inner.partner.catching().is_none() {
@@ -400,7 +406,7 @@ impl Pair {
         self.send.notify_one();
     }
 
-    /// The partner has everything that replies waited for.
+    /// Tells the rules that the partner has everything that replies waited for.
     pub(super) fn caught_up(self: &Arc<Self>, inner: &mut Inner) {
         inner.partner.caught_up();
         self.forget_round();

@@ -1,4 +1,4 @@
-//! What is sent to the partner for each byte that clients write, over the last minute.
+//! Bytes sent to the partner for each byte that clients write, over the last minute.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Between two notes of the counters, and how far they go back.
+/// Interval between two samples of the counters, and the time that they cover.
 const SPAN: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// See the module's head.
+/// Counters of traffic to the partner; see the module's head.
 #[derive(Default)]
 pub struct Traffic {
     sent: AtomicU64,
-    /// When the counters were noted, and what they were: sent, and written. The newest last.
+    /// Samples, the newest last: time, bytes sent, and bytes written by clients.
     notes: Mutex<VecDeque<(Duration, u64, u64)>>,
 }
 
 impl Traffic {
-    /// So many bytes of changes were sent, TLS' own not among them.
+    /// Counts bytes of changes sent, without the overhead of TLS.
     pub fn send(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// All bytes that were sent.
+    /// Returns the number of bytes sent since the start.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Notes the counters when it is time to; `written` are the bytes that clients have written. To
-    /// be called more often than every five seconds.
+    /// Samples the counters when it is time to; `written` is the number of bytes that clients have
+    /// written. To be called more often than every five seconds.
     pub fn tick(&self, now: Duration, written: u64) {
         let mut notes = self.notes.lock();
         if notes.back().is_some_and(|(at, ..)| now < *at + SPAN) {
@@ -40,7 +40,7 @@ impl Traffic {
         notes.push_back((now, self.sent(), written));
     }
 
-    /// Bytes sent for each byte written in the last minute; `None`: nothing was.
+    /// Returns the bytes sent for each byte written in the last minute; `None` if none was written.
     pub fn amplification(&self, written: u64) -> Option<f64> {
         let (_, sent, before) = *self.notes.lock().front()?;
         let sent = self.sent().checked_sub(sent)?;

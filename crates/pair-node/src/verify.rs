@@ -1,8 +1,8 @@
-//! Finding silent divergence: what both sides hold at one mark is hashed on each, and compared.
+//! Search for silent divergence: both copies are hashed at one mark and compared.
 //!
-//! The primary makes a mark, whose place in the stream is the same on both sides, so clients go on
-//! meanwhile. Hashed are the nodes of the trees, in which the checksums of all blocks are; contents
-//! are not read (a scrub reads them, and compares with the checksums).
+//! The primary makes a mark, whose position in the stream is the same on both sides, so clients
+//! continue meanwhile. Only the nodes of the trees are hashed, which contain the checksums of all
+//! blocks. The blocks themselves are not read; a scrub reads them and compares the checksums.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use weir_volume::MarkId;
 use super::pair::Pair;
 use super::partner::Comparison;
 
-/// How often it is checked whether something has come.
+/// Interval between checks for replies and entries.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Ends a comparison, however it ends.
+/// Guard that removes the comparison when dropped.
 struct Ends<'p>(&'p Pair);
 
 impl Drop for Ends<'_> {
@@ -29,19 +29,21 @@ impl Drop for Ends<'_> {
 }
 
 impl Pair {
-    /// Compares the two copies; with `repair`, one that differs is brought up anew, from nothing.
+    /// Compares the two copies; with `repair`, a copy that differs is brought up anew, from
+    /// nothing.
     ///
     /// # Errors
-    /// They are not in sync, or not any more; another comparison runs; a disk.
+    /// The two are not or no longer in sync, another comparison runs, the copies differ and
+    /// `repair` is false, or a disk fails.
     pub(super) fn verify(&self, repair: bool) -> Result<String> {
         {
             let mut inner = self.inner.lock();
             let in_sync = inner.rules.role() == Role::Primary && inner.rules.register().mirrored;
             ensure!(
                 in_sync && inner.rules.serving(),
-                "this node is not the primary of a pair in sync"
+                "cannot compare: this node is not the primary of a pair in sync"
             );
-            ensure!(!inner.partner.is_compared(), "a comparison runs already");
+            ensure!(!inner.partner.is_compared(), "cannot compare: in progress");
             *inner.partner.comparison() = Some(Comparison::default());
         }
         let _ends = Ends(self);
@@ -54,7 +56,7 @@ impl Pair {
                 mark: mark.0,
                 ..Comparison::default()
             });
-            let link = inner.partner.link_mut().context("the partner is gone")?;
+            let link = inner.partner.link_mut().context("no link to the partner")?;
             link.say(&Message::Verify {
                 term: at.term,
                 mark: mark.0,
@@ -67,7 +69,7 @@ impl Pair {
         let theirs = loop {
             let mut inner = self.inner.lock();
             if inner.partner.link().map(|link| link.number) != Some(number) {
-                bail!("the connection to the partner was lost meanwhile: try again");
+                bail!("cannot compare: lost the connection to the partner (try again)");
             }
             if let Some(comparison) = inner
                 .partner
@@ -104,7 +106,7 @@ impl Pair {
             );
         }
         let link = inner.partner.numbered(number);
-        let link = link.context("the partner is gone")?;
+        let link = link.context("cannot repair the standby's copy: the partner is gone")?;
         link.say(&Message::Again);
         drop(inner);
         self.send.notify_one();
@@ -129,7 +131,8 @@ impl Pair {
         Ok(hashes.collect())
     }
 
-    /// The primary compares: this copy at a mark, which is there at the latest with this entry.
+    /// Starts the thread that hashes this copy for the primary, at a mark that is applied by entry
+    /// `sequence`.
     pub(super) fn is_verified(self: &Arc<Self>, number: u64, mark: MarkId, sequence: u64) {
         let pair = Arc::clone(self);
         let thread = std::thread::Builder::new().name("weir-verify".to_owned());
@@ -184,7 +187,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What the partner's copy holds.
+    /// Takes hashes of the partner's copy.
     pub(super) fn compares(&self, mark: u64, last: bool, hashes: Vec<VolumeHash>) {
         let mut inner = self.inner.lock();
         let comparison = inner.partner.comparison().as_mut();

@@ -1,5 +1,5 @@
-//! Asking the witness: over a connection of its own each time, which is rare (to Ceph over one that
-//! stays); or, without one, the side that has the last word.
+//! Questions to the witness, each over a connection of its own since they are rare (to Ceph over
+//! one that stays). Without a witness, the side that has the last word answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use super::service::Heard;
 use weir_peer_link::identity::{in_words, is_stranger};
 use weir_peer_link::stream::secure;
 
-/// How long a witness may take.
+/// Maximum time that a witness may take to reply.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks what the rules want to know, and looks whether the witness is there.
+/// Asks the rules' questions, and monitors the witness.
 pub async fn run(pair: &Arc<Pair>, asked: mpsc::UnboundedReceiver<Option<Register>>) {
     tokio::join!(ask_all(pair, asked), watch(pair));
 }
 
-/// Asks the witness from time to time what it has, so that a user learns in time that it is gone.
-/// The rules hear nothing of the reply.
+/// Reads the register every [`WITNESS_PERIOD`] seconds, so that a user learns in time that the
+/// witness is gone. The rules do not see the reply.
 async fn watch(pair: &Arc<Pair>) {
     let Some(at) = &pair.config.witness else {
         return;
@@ -78,15 +78,15 @@ async fn look(pair: &Arc<Pair>, at: &WitnessAt) -> Result<()> {
     }
 }
 
-/// Asks what is to be asked, one question after the other; of several that wait only the last.
+/// Asks the rules' questions one after the other; of several that wait only the last is asked.
 async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Register>>) {
     while let Some(mut to) = asked.recv().await {
         while let Ok(later) = asked.try_recv() {
             to = later;
         }
         if to.is_some() {
-            // What this side has acknowledged outlives it before it may be the only one that has
-            // it.
+            // Changes that this side has acknowledged become durable before it may be the only one
+            // that has them.
             let settles = Arc::clone(pair);
             let settled = tokio::task::spawn_blocking(move || match settles.log_ephemeral {
                 true => settles.engine.cp_now(),
@@ -126,13 +126,13 @@ async fn ask_all(pair: &Arc<Pair>, mut asked: mpsc::UnboundedReceiver<Option<Reg
     }
 }
 
-/// Side A makes the register of a new pair.
+/// Returns the register of a new pair, which side A makes.
 fn first(pair: &Pair) -> Result<Register> {
     let known = pair.inner.lock().rules.state();
     let first = Register::first(weir_mirror::Side::A);
     match pair.config.side == Name::A && known.register() == first {
         true => Ok(first),
-        false => bail!("it knows no such pair, and did"),
+        false => bail!("cannot read the register: the pair is unknown, and was known before"),
     }
 }
 
@@ -147,10 +147,10 @@ async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Resul
     let question = to.map_or(Question::Read, Question::Swap);
     match put(pair, at, question).await? {
         Reply::Is(swap) => Ok(swap),
-        Reply::Refused => bail!("it refuses"),
+        Reply::Refused => bail!("cannot access the register: refused"),
         Reply::None => match put(pair, at, Question::Swap(first(pair)?)).await? {
             Reply::Is(swap) => Ok(swap),
-            _ => bail!("it refuses a new pair"),
+            _ => bail!("cannot create the register: refused"),
         },
     }
 }
@@ -165,7 +165,7 @@ async fn put(pair: &Arc<Pair>, at: &WitnessAt, question: Question) -> Result<Rep
     tls.flush().await?;
     let mut said = [0; LENGTH];
     tls.read_exact(&mut said).await?;
-    ask::reply(&said).context("what it says is no reply")
+    ask::reply(&said).context("cannot read the reply: malformed")
 }
 
 fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
@@ -173,14 +173,14 @@ fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
         return match (to, pair.inner.lock().rules.told()) {
             (None, Some(register)) => Ok(Swap::Done(register)),
             (None, None) => bail!(
-                "there is no witness, and the other side, which is preferred, has not said who is primary"
+                "cannot read the register: no witness, and the other side, which is preferred, has not said who is primary"
             ),
-            // It has become primary again meanwhile.
+            // The other side has become primary again meanwhile.
             (Some(to), Some(register)) if register.version >= to.version => {
                 Ok(Swap::Lost(register))
             }
             (Some(_), _) => bail!(
-                "there is no witness, and the other side is preferred: `weir pair takeover --force` once it is off for good"
+                "cannot change the register: no witness, and the other side is preferred (`weir pair takeover --force` once it is off for good)"
             ),
         };
     }
@@ -191,12 +191,12 @@ fn local(pair: &Arc<Pair>, to: Option<Register>) -> Result<Swap> {
     Ok(match (to, witness.read(id)?) {
         (Some(to), Some(_)) => witness.swap(id, to)?,
         (None, Some(register)) => {
-            // Unless it was met, it has nothing that it could serve.
+            // A side that never connected holds nothing that it could serve.
             let knows = pair.inner.lock().rules.heard() || !folder.join(MET).exists();
             if !knows {
                 bail!(
-                    "there is no witness, and since this node has started the other side has not said whether a user has it \
-                     serve: start it, or, if it is off for good, `weir pair takeover --force` here"
+                    "cannot read the register: no witness, and since this node has started the other side has not said whether a \
+                     user has it serve (start it, or, if it is off for good, `weir pair takeover --force` here)"
                 );
             }
             Swap::Done(register)

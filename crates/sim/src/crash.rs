@@ -18,7 +18,7 @@ use crate::runner::Runner;
 
 type Checked<T = ()> = Result<T, String>;
 
-/// What happened, for reports: the newest last.
+/// Events of a story for reports, the newest last.
 #[derive(Default)]
 pub struct Diary(Vec<String>);
 
@@ -27,7 +27,7 @@ impl Diary {
         self.0.push(what);
     }
 
-    /// The last `count` notes.
+    /// Returns the last `count` events, one per line.
     #[must_use]
     pub fn tail(&self, count: usize) -> String {
         self.0[self.0.len().saturating_sub(count)..].join("\n")

@@ -38,14 +38,14 @@ type Image = HashMap<u64, Block>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DiskId(pub usize);
 
-/// How to make a disk.
+/// Options of a new disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// Blocks usable at first.
+    /// Length in blocks at first.
     pub length: u64,
-    /// Blocks that it may grow to.
+    /// Maximum length in blocks.
     pub max: u64,
-    /// Completed writes are durable without a flush.
+    /// True if completed writes are durable without a flush.
     pub durable: bool,
 }
 
@@ -56,11 +56,11 @@ pub struct Fault {
     pub disk: DiskId,
     /// The kind of call that fails.
     pub on: IoKind,
-    /// Only calls that touch these blocks; `None`: any. Ignored for flushes.
+    /// Blocks that a call must touch to fail; `None` for any. Ignored for flushes.
     pub blocks: Option<Range<u64>>,
-    /// Matching calls that succeed first.
+    /// Number of matching calls that succeed first.
     pub skip: u64,
-    /// Matching calls that fail then; `None`: all of them, for ever.
+    /// Number of matching calls that fail after those; `None` for all of them.
     pub times: Option<u64>,
 }
 
@@ -202,7 +202,8 @@ struct State {
     watch: Option<Watch>,
 }
 
-/// With so many blocks written (128 MiB) a check takes long, and is made one time in so many.
+/// Number of written blocks (128 MiB) above which a check takes long and is made only once in
+/// [`SELDOM`] times.
 const MANY: usize = 32_768;
 const SELDOM: u64 = 8;
 
@@ -213,9 +214,9 @@ struct Watch {
     disk: DiskId,
     blocks: Vec<u64>,
     look: Look,
-    /// One of them was written and not checked yet.
+    /// True if one of the blocks was written and not checked yet.
     written: bool,
-    /// How often that was so.
+    /// Number of flushes after which a check was due.
     times: u64,
 }
 
@@ -307,7 +308,7 @@ impl World {
         self.power_off(&mut self.state.lock());
     }
 
-    /// Whether the power is off.
+    /// Returns true if the power is off.
     #[must_use]
     pub fn crashed(&self) -> bool {
         self.state.lock().off
@@ -328,8 +329,8 @@ impl World {
         self.state.lock().host_free = blocks;
     }
 
-    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its
-    /// disk is flushed, until a block is damaged or a call fails by injection.
+    /// Calls `look` with a copy of the disks whenever one of these blocks was written and its disk
+    /// is flushed, until a block is damaged or a call fails by injection.
     pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: Look) {
         self.state.lock().watch = Some(Watch {
             disk,
@@ -340,14 +341,14 @@ impl World {
         });
     }
 
-    /// What [`World::watch`] has set, if it is still so.
+    /// Returns the blocks and the check that [`World::watch`] has set, while it is in force.
     pub(crate) fn watched(&self) -> Option<(Vec<u64>, Look)> {
         let state = self.state.lock();
         let watch = state.watch.as_ref()?;
         Some((watch.blocks.clone(), Arc::clone(&watch.look)))
     }
 
-    /// The check that is due after a flush of this disk, if any.
+    /// Returns the check that is due after a flush of this disk, if any.
     fn due(&self, disk: DiskId) -> Option<Look> {
         let state = &mut *self.state.lock();
         let watch = state.watch.as_mut().filter(|w| w.disk == disk)?;
@@ -372,7 +373,7 @@ impl World {
         disk.safe.image.insert(block, content);
     }
 
-    /// What a read of the block would see.
+    /// Returns the content that a read of the block would see.
     #[must_use]
     pub fn peek(&self, disk: DiskId, block: u64) -> [u8; BLOCK_SIZE] {
         let state = self.state.lock();
@@ -383,7 +384,7 @@ impl World {
             .map_or([0; BLOCK_SIZE], |b| **b)
     }
 
-    /// Numbers of the blocks that were ever written, ascending.
+    /// Returns the numbers of the blocks that were ever written, ascending.
     #[must_use]
     pub fn written(&self, disk: DiskId) -> Vec<u64> {
         let mut list: Vec<u64> = self.state.lock().disks[disk.0]
@@ -402,18 +403,18 @@ impl World {
         self.state.lock().disks[disk.0].seen.holes.len() as u64
     }
 
-    /// From now on writes and flushes on `disk` wait until they are released; or, with `false`,
-    /// complete at once again (what is held stays held).
+    /// Makes writes and flushes on `disk` wait until they are released; with `false`, they complete
+    /// at once again, and those already held stay held.
     pub fn hold(&self, disk: DiskId, on: bool) {
         self.state.lock().disks[disk.0].hold = on;
     }
 
-    /// As [`World::hold`], for reads.
+    /// Does the same as [`World::hold`] for reads.
     pub fn hold_reads(&self, disk: DiskId, on: bool) {
         self.state.lock().disks[disk.0].hold_reads = on;
     }
 
-    /// The held operations, oldest first.
+    /// Returns the held operations, oldest first.
     #[must_use]
     pub fn held(&self) -> Vec<Held> {
         self.state
@@ -492,8 +493,8 @@ impl World {
         }
     }
 
-    /// After a crash (which it causes if there was none): the machine starts again with what its
-    /// disks kept.
+    /// Starts the machine again with the content that its disks kept. Turns the power off first, if
+    /// it is on.
     #[must_use]
     pub fn reboot(&self, choices: &Choices) -> Arc<World> {
         let mut state = self.state.lock();
@@ -665,7 +666,7 @@ impl State {
         }
     }
 
-    /// Whether an injected fault hits this call.
+    /// Returns true if an injected fault hits this call, and counts the call against the faults.
     fn fails(&mut self, id: DiskId, kind: IoKind, addr: u64, count: u64) -> bool {
         let mut hit = false;
         for fault in &mut self.faults {

@@ -15,20 +15,20 @@ use crate::model::{
 };
 use crate::rand::Choices;
 
-/// What a generator favours.
+/// Preferences of a generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// Weights in the order of [`Choice`].
     pub weights: [u32; CHOICES],
-    /// Living objects above which more is removed than made.
+    /// Number of living objects above which more are removed than made.
     pub objects: usize,
-    /// Longest write in bytes.
+    /// Maximum length of a write in bytes.
     pub longest: u32,
-    /// Offsets of terabytes and beyond.
+    /// True if offsets may be terabytes and beyond.
     pub huge: bool,
-    /// Names, offsets and handles that must be refused.
+    /// True if names, offsets and handles occur that must be refused.
     pub invalid: bool,
-    /// Writes that are UNSTABLE, of 8.
+    /// Number of writes out of 8 that are UNSTABLE.
     pub unstable: u64,
 }
 
@@ -85,7 +85,7 @@ const ALL: [Choice; CHOICES] = [
 ];
 
 impl Profile {
-    /// Everything: names, data, links, invalid and huge operations.
+    /// Returns a profile of all operations: names, data, links, invalid and huge operations.
     #[must_use]
     pub fn mixed() -> Profile {
         Profile {
@@ -130,7 +130,7 @@ impl Profile {
         }
     }
 
-    /// The same, as far as NFSv3 has operations for it.
+    /// Returns the profile without operations that NFSv3 lacks.
     #[must_use]
     pub fn over_nfs3(mut self) -> Profile {
         let [.., punch, clone, xattr, convert, open] = &mut self.weights;
@@ -138,7 +138,7 @@ impl Profile {
         self
     }
 
-    /// The same without anything open: what is removed frees its space.
+    /// Returns the profile without opens, so that removing an object frees its space.
     #[must_use]
     pub fn without_opens(mut self) -> Profile {
         let [.., open] = &mut self.weights;
@@ -146,7 +146,7 @@ impl Profile {
         self
     }
 
-    /// Only what a crash can lose: no reads, nothing invalid.
+    /// Returns a profile of changes only, as a crash can lose them: no reads, nothing invalid.
     #[must_use]
     pub fn mutations() -> Profile {
         Profile {
@@ -398,7 +398,7 @@ impl Generator {
         }
     }
 
-    /// Of what has a name and, mostly, can become a link or is one.
+    /// Returns a conversion of an object that has a name and mostly can become a link or is one.
     fn convert(&self, model: &Model) -> Op {
         let named = model.nodes().flat_map(|(dir, node)| {
             let entries = node.entries().into_iter().flatten();

@@ -56,7 +56,7 @@ pub(crate) fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {
     run(vol, |cx| vol.lookup(cx, vol.root(), name.as_bytes())).map(|found| found.ino)
 }
 
-/// What is in a volume without folders.
+/// Returns the files of a volume without folders.
 ///
 /// # Errors
 /// It cannot be read, or a block is torn.
@@ -93,7 +93,7 @@ pub fn contents(vol: &Volume) -> Checked<Files> {
     Ok(files)
 }
 
-/// What the engine has.
+/// Returns the state of all volumes of the engine.
 fn observe(engine: &Engine) -> Checked<State> {
     let mut state = State::new();
     let names: BTreeMap<_, String> = engine
@@ -139,15 +139,15 @@ fn differences(got: &State, want: &State) -> String {
     out
 }
 
-/// Something that was done, or could not be.
+/// Outcome of an operation.
 enum Outcome {
-    /// This is the state now.
+    /// The operation succeeded; this is the state now.
     Done(State),
-    /// The engine refused rightly, or there was nothing to do.
+    /// The engine refused the operation rightly, or there was nothing to do.
     Nothing,
-    /// It failed with the power; perhaps this is the state now.
+    /// The operation failed with the power; this may be the state now.
     Doubt(State, FsError),
-    /// It returned a wrong result.
+    /// The operation returned a wrong result.
     Wrong(String),
 }
 

@@ -43,7 +43,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As [`Sizes::small`], now and then with much less memory or a smaller log.
+    /// Returns sizes like [`Sizes::small`], now and then with much less memory or a smaller log.
     #[must_use]
     pub fn varied(choices: &Choices) -> Sizes {
         Sizes {
@@ -77,7 +77,7 @@ pub struct Machine {
     pub clock: Arc<ManualClock>,
     rng: Arc<SeededRng>,
     sizes: Sizes,
-    /// It applies another machine's changes.
+    /// True if the engine applies another machine's changes.
     standby: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct Running {
     pub engine: Engine,
     /// The volume under test.
     pub volume: Arc<Volume>,
-    /// What is open in it.
+    /// Pins of the objects that are open in the volume.
     pub pins: Mutex<Vec<Pin>>,
 }
 
@@ -107,7 +107,7 @@ fn world_of(sizes: &Sizes) -> Arc<World> {
 }
 
 impl Machine {
-    /// A machine with an empty volume, cleanly stopped.
+    /// Creates a machine with an empty volume, cleanly stopped.
     ///
     /// # Errors
     /// What failed.
@@ -186,7 +186,7 @@ impl Machine {
         self.engine(aggregate, replay)
     }
 
-    /// From the next start on the engine applies another machine's changes, or not any more.
+    /// Sets whether the engine applies another machine's changes from the next start on.
     pub fn set_standby(&mut self, standby: bool) {
         self.standby = standby;
     }
@@ -254,8 +254,7 @@ impl Machine {
         }
     }
 
-    /// Has every checkpoint checked when it becomes durable: trees, allocation map, sums, link
-    /// counts.
+    /// Checks every checkpoint when it becomes durable: trees, allocation map, sums, link counts.
     ///
     /// # Errors
     /// If there is no memory for it.

@@ -158,7 +158,7 @@ impl Side {
         Ok(())
     }
 
-    /// What the planner knows of a side.
+    /// Returns a side as the planner sees it.
     fn described(&self) -> Checked<plan::Volume> {
         let vol = self.vol()?;
         let snapshots = vol.snapshots();
@@ -225,13 +225,13 @@ struct Story<'a> {
     choices: &'a Choices,
     src: Side,
     dst: Side,
-    /// The destination can be written to.
+    /// True if the destination can be written to.
     broken: bool,
-    /// What clients of the destination see.
+    /// Name of the snapshot that clients of the destination see.
     exported: Option<String>,
-    /// Bytes of the transfer to this snapshot that are durable.
+    /// Snapshot that a transfer brings, and the number of its bytes that are durable.
     durable: (String, u64),
-    /// Something of what has arrived of the transfer may not be what the source has.
+    /// True if data that the transfer has brought may differ from the source's.
     tainted: bool,
     serial: u32,
     diary: &'a mut Vec<String>,
@@ -280,7 +280,7 @@ impl Story<'_> {
         self.diary.push(what);
     }
 
-    /// What clients see, and now and then everything.
+    /// Checks the state that clients see, and now and then everything.
     fn observe(&mut self) -> Checked {
         let dst = self.dst.vol()?;
         let want = match (&self.exported, self.broken) {
@@ -429,8 +429,8 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Of what clients of the destination see, and at no other time than when that is all that
-    /// there is of it.
+    /// Takes a snapshot of the state that clients of the destination see. This fails while a
+    /// transfer has arrived in part, and if clients see nothing.
     fn snapshot_of_copy(&mut self) -> Checked {
         self.serial += 1;
         let name = format!("c{}", self.serial);
@@ -487,7 +487,7 @@ impl Story<'_> {
         }
     }
 
-    /// Nothing is left of what a transfer may have brought.
+    /// Forgets the data that a transfer may have brought.
     fn begin_anew(&mut self) {
         self.durable = (String::new(), 0);
         self.tainted = false;
@@ -502,7 +502,7 @@ impl Story<'_> {
             .collect()
     }
 
-    /// What the planner would do to make the destination a copy again is what the model says.
+    /// Checks that the planner would make the destination a copy again as the model says.
     fn planned(&self) -> Checked {
         let mut policies = system_policies().into_iter();
         let policy = policies.rfind(|p| p.name == "MirrorAllSnapshots");

@@ -50,7 +50,7 @@ impl Choices {
         self.below(whole) < part
     }
 
-    /// One of `list`, which must not be empty.
+    /// Returns one element of `list`, which must not be empty.
     pub fn pick<'a, T>(&self, list: &'a [T]) -> &'a T {
         &list[self.index(list.len())]
     }

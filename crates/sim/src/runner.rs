@@ -49,14 +49,14 @@ struct Bound {
     fileid: u64,
 }
 
-/// What the subject was found to hold where the model allows a choice.
+/// State found in the subject where the model allows a choice.
 #[derive(Default)]
 struct Findings {
     moved: Vec<(Slot, Moved)>,
     pages: Vec<(Slot, u64, Vec<u8>)>,
 }
 
-/// How strictly a state is compared.
+/// Strictness of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
     /// Every attribute and byte equals the model's.
@@ -67,7 +67,7 @@ enum Strictness {
 
 /// Model and subject side by side.
 pub struct Runner {
-    /// What the subject should hold.
+    /// Expected state of the subject.
     pub model: Model,
     base: Model,
     pending: VecDeque<Pending>,
@@ -75,15 +75,15 @@ pub struct Runner {
     changes: HashMap<Slot, u64>,
     now: Time,
     next: u32,
-    /// Errors that any operation may return at present (injected failures, a full disk); it must
-    /// have changed nothing then.
+    /// Errors that any operation may return at present (injected failures, a full disk). The
+    /// operation must have changed nothing then.
     pub tolerate: Errors,
-    /// How often such an error was returned.
+    /// Number of such errors that were returned.
     pub tolerated: u64,
 }
 
-/// What a stable WRITE was that wrote less than it was given, as one does for which a record of the
-/// log is too small (RFC 1813 section 3.3.7 allows it).
+/// Returns the operation that was carried out in effect if a stable WRITE wrote less than it was
+/// given. A WRITE for which a record of the log is too small does so (RFC 1813 §3.3.7 allows it).
 fn done_in_part(op: &Op, answer: Option<&Answer>) -> Option<Op> {
     let (_, count) = answer?.written?;
     match op.clone() {
@@ -496,7 +496,7 @@ impl Runner {
         }
     }
 
-    /// Everything performed so far is durable (a checkpoint or a clean stop).
+    /// Notes that everything performed so far is durable (a checkpoint or a clean stop).
     pub fn acknowledge_all(&mut self) {
         self.acknowledge(u64::MAX);
     }
@@ -535,8 +535,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Another machine goes on from a state of before; `kept` says of an operation whether that has
-    /// it.
+    /// Continues on another machine from an earlier state; `kept` returns true for operations that
+    /// the state includes.
     pub fn taken_over(&mut self, model: &Model, kept: impl Fn(Slot) -> bool) {
         self.model = model.clone();
         self.model.forget_access_times();
@@ -553,8 +553,8 @@ impl Runner {
         self.changes.retain(|slot, _| !lost.contains(slot));
     }
 
-    /// After a crash and recovery: finds the prefix of unacknowledged operations that explains the
-    /// subject's state and continues from there.
+    /// Finds the prefix of unacknowledged operations that explains the subject's state after a
+    /// crash and recovery, and continues from there.
     ///
     /// # Errors
     /// The difference to every candidate, if none explains it.

@@ -1,10 +1,10 @@
-//! What can be compared with the model: the engine, or a protocol on top of it.
+//! Subjects that are compared with the model: the engine, or a protocol on top of it.
 
 use weir_base::Time;
 
 use crate::model::{Errno, Kind, Name, Op, Slot, Stable};
 
-/// How a subject names an object: an inode number or a file handle.
+/// A subject's name for an object: an inode number or a file handle.
 pub type Handle = Vec<u8>;
 
 /// Attributes as the subject reports them.
@@ -67,7 +67,7 @@ pub struct Answer {
     pub changed: Vec<Around>,
     /// Bytes read, or a link's target.
     pub data: Option<Vec<u8>>,
-    /// Whether a READ reached the end of the file.
+    /// True if a READ reached the end of the file.
     pub eof: Option<bool>,
     /// The whole directory, collected in pieces of the size that the operation says.
     pub entries: Option<Vec<Entry>>,

@@ -10,14 +10,14 @@ use std::time::Duration;
 pub struct Suite {
     /// Name on the command line.
     pub name: &'static str,
-    /// What it shows, in a sentence.
+    /// Property that the suite checks, in a sentence.
     pub about: &'static str,
-    /// Runs one seed; the error says what went wrong.
+    /// Runs one seed; the error describes the failure.
     pub run: fn(u64) -> Result<(), String>,
 }
 
-/// How long one seed may take before it counts as hung. Generous: the machine may be busy, and a
-/// hang lasts for ever.
+/// Maximum time of one seed before it counts as hung. Generous: the machine may be busy, and a hang
+/// lasts for ever.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// The text of a panic.

@@ -19,7 +19,7 @@ use crate::rand::Choices;
 
 const BLOCK: u64 = 4096;
 
-/// What the threads work on.
+/// Volume and files that the threads work on.
 #[derive(Clone)]
 pub struct Ground {
     /// The volume that all threads share.
@@ -43,10 +43,10 @@ struct Own {
     data: Vec<u8>,
 }
 
-/// What a thread knows.
+/// State that a thread expects to find.
 #[derive(Default)]
 pub struct Known {
-    /// Its names: (directory, name) to a file of `own`.
+    /// Names of its files: (directory, name) to a key of `own`.
     names: BTreeMap<(usize, Vec<u8>), u64>,
     own: BTreeMap<u64, Own>,
     /// Stamps of its blocks in the shared files.

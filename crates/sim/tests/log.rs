@@ -25,7 +25,7 @@ fn world() -> Arc<World> {
     }])
 }
 
-/// What a record with this LSN holds: recomputed when it is read back.
+/// Returns the content of the record with this LSN, which is recomputed when it is read back.
 fn contents(salt: u64, lsn: u64, pool: &Arc<FramePool>) -> (Vec<u8>, Vec<Frame>) {
     let choices = Choices::new(salt ^ lsn.wrapping_mul(0x9e37_79b9));
     let len = match choices.below(8) {
@@ -56,7 +56,7 @@ struct Tester {
     pool: Arc<FramePool>,
     world: Arc<World>,
     log: Arc<Log>,
-    /// Where replay begins, as a superblock would say.
+    /// Beginning of replay, as a superblock would record it.
     from: LogCut,
     /// Salt of each record that may be found from `from` on, by position.
     salts: VecDeque<u64>,
@@ -119,7 +119,7 @@ impl Tester {
         self.settle();
     }
 
-    /// As a checkpoint: everything so far is elsewhere.
+    /// Releases the log up to now, as a checkpoint does.
     fn free(&mut self) {
         let cut = self.log.cut();
         while self.log.durable() < cut.last() {

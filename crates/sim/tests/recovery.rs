@@ -23,7 +23,7 @@ fn name(file: u64) -> Vec<u8> {
     format!("file {file}").into_bytes()
 }
 
-/// What a block contains in the end: every third one has been written twice.
+/// Returns the content of a block after write `turn`; every third block is written twice.
 fn contents(file: u64, block: u64, turn: u64) -> Vec<u8> {
     let fill = file * 1000 + block * 10 + turn;
     fill.to_le_bytes().repeat(BLOCK / 8)

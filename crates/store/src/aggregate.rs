@@ -349,7 +349,7 @@ impl Aggregate {
     /// Refuses all further writes, for `reason`, a text for people. Only the first call counts.
     pub fn poison(&self, reason: &str) {
         if self.guard().set(reason) {
-            tracing::error!(aggregate = %self.id, reason, "the aggregate is read-only until a restart");
+            tracing::error!(aggregate = %self.id, reason, "cannot write to the aggregate; it is read-only until a restart");
         }
     }
 

@@ -103,7 +103,7 @@ pub fn edges(metadata: &str) -> Result<(Vec<String>, Vec<Edge>)> {
     for package in packages {
         let user = package["name"]
             .as_str()
-            .context("a package without a name")?;
+            .context("cannot read cargo metadata: a package has no name")?;
         names.push(user.to_owned());
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             // Crates of the workspace are the ones with a path.

@@ -118,7 +118,9 @@ fn parse(text: &str) -> Result<Figures> {
             .rev()
             .take_while(|w| w.parse::<usize>().is_ok());
         let tail = words.split_off(words.len() - numbers.count());
-        let numbers = tail.iter().map(|word| word.parse().context("a number"));
+        let numbers = tail
+            .iter()
+            .map(|word| word.parse().context("cannot read a number"));
         figures.insert(words.join(" "), numbers.collect::<Result<_>>()?);
     }
     Ok(figures)

@@ -1,5 +1,6 @@
-//! Has neighbours learn where an address is now: a gratuitous ARP request for IPv4 (RFC 5227 §3), an unsolicited neighbour
-//! advertisement to all nodes for IPv6 (RFC 4861 §7.2.6). Both override what neighbours have.
+//! Announcement of an address's new place to neighbours: a gratuitous ARP request for IPv4 (RFC
+//! 5227 §3), an unsolicited neighbour advertisement to all nodes for IPv6 (RFC 4861 §7.2.6). Both
+//! override the neighbours' entries.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,7 +11,7 @@ use super::Address;
 
 /// Bytes of an Ethernet address.
 const MAC: usize = 6;
-/// To all.
+/// Ethernet broadcast address.
 const BROADCAST: [u8; MAC] = [0xff; MAC];
 /// ARP over Ethernet for IPv4, a request (RFC 826).
 const ARP: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
@@ -19,7 +20,8 @@ const ADVERTISEMENT: [u8; 8] = [136, 0, 0, 0, 0x20, 0, 0, 0];
 /// The option with the sender's link-layer address, of one unit of 8 bytes.
 const TARGET_LINK_LAYER: [u8; 2] = [2, 1];
 
-/// A socket below the internet layer at an interface, and its Ethernet address; `None`: it has none, so it has no neighbours to be told.
+/// Opens a socket below the internet layer at an interface, and returns it with the interface's
+/// Ethernet address. An interface without one has no neighbours to notify.
 fn link(index: u32) -> io::Result<(Socket, Option<[u8; MAC]>)> {
     let protocol = (libc::ETH_P_ARP as u16).to_be();
     // With protocol 0 it receives nothing.
@@ -33,7 +35,8 @@ fn link(index: u32) -> io::Result<(Socket, Option<[u8; MAC]>)> {
         sll_halen: 0,
         sll_addr: [0; 8],
     };
-    // SAFETY: the storage is larger than a sockaddr_ll and aligned for any address; the length is that of what is written.
+    // SAFETY: the storage is larger than a sockaddr_ll and aligned for any address; the length is
+    // that of the address written.
     let ((), at) = unsafe {
         SockAddr::try_init(|storage, length| {
             storage.cast::<libc::sockaddr_ll>().write(ll);
@@ -46,17 +49,18 @@ fn link(index: u32) -> io::Result<(Socket, Option<[u8; MAC]>)> {
     if usize::try_from(bound.len()).unwrap_or(0) < size_of::<libc::sockaddr_ll>() - 2 {
         return Ok((socket, None));
     }
-    // SAFETY: the kernel has written an address of AF_PACKET to storage that is larger and was zeroed.
+    // SAFETY: the kernel has written an address of AF_PACKET to storage that is larger and was
+    // zeroed.
     let own = unsafe { bound.as_ptr().cast::<libc::sockaddr_ll>().read() };
     let [a, b, c, d, e, f, ..] = own.sll_addr;
     let ethernet = own.sll_hatype == libc::ARPHRD_ETHER && usize::from(own.sll_halen) == MAC;
     Ok((socket, ethernet.then_some([a, b, c, d, e, f])))
 }
 
-/// Whether this process may announce it.
+/// Checks that this process may announce the address.
 ///
 /// # Errors
-/// It may not.
+/// The process lacks the capability.
 pub fn try_out(address: &Address, index: u32) -> io::Result<()> {
     link(index)?;
     if address.ip.is_ipv6() {
@@ -65,7 +69,8 @@ pub fn try_out(address: &Address, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Has all neighbours at the interface have its Ethernet address for this one, which it has.
+/// Announces this interface's Ethernet address as that of `address` to all neighbours. This node
+/// has the address already.
 ///
 /// # Errors
 /// The system's.
@@ -80,7 +85,7 @@ pub fn announce(address: &Address, index: u32) -> io::Result<()> {
     }
 }
 
-/// A frame: who has this address? It, by its sender.
+/// Builds an ARP request for the address, whose sender is the address itself.
 fn arp(mac: [u8; MAC], v4: Ipv4Addr) -> Vec<u8> {
     let mut frame = BROADCAST.to_vec();
     frame.extend(mac);
@@ -97,7 +102,8 @@ fn advertise(mac: [u8; MAC], v6: Ipv6Addr, index: u32) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6))?;
     socket.bind(&SocketAddr::from((v6, 0)).into())?;
     socket.set_multicast_if_v6(index)?;
-    // Others are ignored, as they may have come from another network (RFC 4861 §7.1.2).
+    // Receivers ignore other hop limits, as the message might come from another network (RFC 4861
+    // §7.1.2).
     socket.set_multicast_hops_v6(255)?;
     let mut message = ADVERTISEMENT.to_vec();
     message.extend(v6.octets());

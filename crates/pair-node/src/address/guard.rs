@@ -1,20 +1,24 @@
-//! Has the addresses go with the process, before its connections do.
+//! Second process that removes the addresses when the server dies, before its connections end.
 //!
-//! When a process dies the kernel ends its connections and refuses new ones. A client that hears of it connects again at once and is
-//! refused for as long as the address is still here, or sends to an address that nobody has: Linux' NFS client waits 3 seconds then,
-//! another one for its next SYN. It is back sooner if it hears nothing until the partner has the address and ends the connection
-//! ([`super::tickle`]).
+//! When a process dies, the kernel ends its connections and refuses new ones. A client that sees
+//! this connects again at once. It is refused while the address is still here, or sends to an
+//! address that nobody has: Linux' NFS client then waits 3 seconds, other clients until their next
+//! SYN. A client recovers sooner if it hears nothing until the partner has the address and ends the
+//! connection ([`super::tickle`]).
 //!
-//! So a second process has the same table of files (clone(2) with CLONE_FILES), and with it every socket that the server ever opens: they
-//! outlive the server for as long as the second process takes to remove the addresses. What their end then has to say cannot leave, and is
-//! not kept either ([`LINGER`]).
-//! It has the server's memory as well (CLONE_VM), so that it costs none. It runs one function, [`wait`], that makes system
-//! calls and nothing else: it shares the thread-local storage of the thread that made it, which only waits for it.
+//! So a second process shares the table of files (clone(2) with CLONE_FILES), and with it every
+//! socket that the server ever opens. The sockets outlive the server until the second process has
+//! removed the addresses. The segments that end the connections then cannot leave, and are not kept
+//! either ([`LINGER`]). The process shares the server's memory as well (CLONE_VM), so that it costs
+//! none. It runs one function, [`wait`], which makes nothing but system calls: it shares the
+//! thread-local storage of the thread that made it, which only waits for it.
 //!
-//! For some milliseconds after the server's end its folder is still locked and its ports are taken. A process that starts anew by exec(2)
-//! leaves the table to this one: [`end`] comes first.
+//! For some milliseconds after the server's end its folder is still locked and its ports are in
+//! use. A process that starts again by exec(2) would leave the table to the guard: it calls [`end`]
+//! first.
 //!
-//! What kills both at once (the control group's end, no memory) leaves only the addresses' own expiry.
+//! If both are killed at once (the end of the control group, no memory), only the addresses' own
+//! expiry remains.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -29,13 +33,14 @@ use parking_lot::Mutex;
 use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use socket2::SockRef;
 
-/// Bytes of its stack: one frame and system calls.
+/// Stack size of the second process in bytes: one frame and system calls.
 const STACK: usize = 16 << 10;
 const NAME: &[u8] = b"weir-guard\0";
 
-/// The process's.
+/// The guard of this process.
 static GUARD: Mutex<Option<Guard>> = Mutex::new(None);
-/// The partner takes over if this process dies. Without that its clients should hear of it at once, and come back when it does.
+/// True if the partner takes over when this process dies. Otherwise clients should notice the death
+/// at once, and return when the process does.
 static PARTNERED: AtomicBool = AtomicBool::new(false);
 
 struct Guard {
@@ -43,28 +48,30 @@ struct Guard {
     thread: JoinHandle<()>,
 }
 
-/// A connection that is closed with this is gone at once, with what it had not sent. Otherwise the kernel tries for minutes to send it and the end
-/// (FIN_WAIT_1), without a process; and if this node has the address again meanwhile and the client comes from the same port, as Linux' NFS client
-/// does, that is whom its segments are for.
+/// Option by which a closed connection vanishes at once, with its unsent data. Otherwise the kernel
+/// tries for minutes to send the data and the end (FIN_WAIT_1), without a process. If this node
+/// then has the address again and the client reconnects from the same port, as Linux' NFS client
+/// does, these segments reach the new connection.
 static LINGER: libc::linger = libc::linger {
     l_onoff: 1,
     l_linger: 0,
 };
-/// Descriptors from 0 on that the second process does this to; 60 ns for each that is not open.
+/// Number of descriptors, from 0 on, for which the second process sets [`LINGER`]. Each one that is
+/// not open costs 60 ns.
 const DESCRIPTORS: libc::c_long = 1 << 16;
 
-/// What the second process knows.
+/// Data of the second process.
 struct Plan {
     server: OwnedFd,
     netlink: socket2::Socket,
     removals: Vec<Vec<u8>>,
 }
 
-/// From now on these messages are sent to the kernel, over this netlink socket, when the process dies while there is a
-/// [partner](partnered).
+/// Starts the guard: when the process dies while there is a [partner](partnered), `removals` are
+/// sent to the kernel over `netlink`.
 ///
 /// # Errors
-/// The system's: Linux before 5.3 has none of this.
+/// The system's. Linux before 5.3 lacks the calls.
 pub fn start(netlink: socket2::Socket, removals: Vec<Vec<u8>>) -> io::Result<()> {
     let plan = Plan {
         server: pidfd_open(getpid(), PidfdFlags::empty())?,
@@ -81,12 +88,13 @@ pub fn start(netlink: socket2::Socket, removals: Vec<Vec<u8>>) -> io::Result<()>
     Ok(())
 }
 
-/// Whether the partner takes over if this process dies.
+/// Sets whether the partner takes over when this process dies.
 pub fn partnered(is: bool) {
     PARTNERED.store(is, Ordering::Relaxed);
 }
 
-/// Has connections at these addresses, which the process has not any more, end without a trace when they are closed.
+/// Makes connections at these addresses, which the process no longer has, end without a trace when
+/// they are closed.
 ///
 /// # Errors
 /// The process's files cannot be listed.
@@ -96,7 +104,8 @@ pub fn abandon(is_one: impl Fn(IpAddr) -> bool) -> io::Result<()> {
         let Some(number) = name.to_str().and_then(|name| name.parse::<RawFd>().ok()) else {
             continue;
         };
-        // SAFETY: it may be closed at any moment, or another file: then this fails, or finds what that is.
+        // SAFETY: the descriptor may be closed or reused at any moment: then this fails, or
+        // examines the other file.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&file);
         let address = socket.local_addr().ok().and_then(|at| at.as_socket());
@@ -108,31 +117,32 @@ pub fn abandon(is_one: impl Fn(IpAddr) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The process has its files for itself again.
+/// Ends the guard, so that the process has its table of files for itself again.
 pub fn end() {
     let Some(guard) = GUARD.lock().take() else {
         return;
     };
     // Fails if it has ended.
     let _ = pidfd_send_signal(&guard.process, Signal::KILL);
-    // A thread that panics has said so.
+    // A panic of the thread was reported already.
     let _ = guard.thread.join();
 }
 
-/// Makes the second process, and waits for its end: what it uses has to live as long.
+/// Makes the second process, and waits for its end: the plan and the stack have to live as long.
 fn make(plan: &Plan, tell: &SyncSender<io::Result<OwnedFd>>) {
     let mut stack = vec![0u128; STACK / size_of::<u128>()];
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut process: c_int = -1;
-    // SAFETY: `all` is written by sigfillset before it is read. No signal reaches this thread any more, nor the process that it makes,
-    // whose handlers would be the server's.
+    // SAFETY: `all` is written by sigfillset before it is read. No signal reaches this thread any
+    // more, nor the process that it makes, whose handlers would be the server's.
     unsafe {
         let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
     }
-    // SAFETY: the stack grows down from its end, which is aligned to 16 bytes; it and the plan live until the child has been waited for
-    // below; `wait` is written for a process that shares memory with others.
+    // SAFETY: the stack grows down from its end, which is aligned to 16 bytes; it and the plan live
+    // until the child has been waited for below; `wait` is written for a process that shares memory
+    // with others.
     let pid = unsafe {
         libc::clone(
             wait,
@@ -158,7 +168,8 @@ fn make(plan: &Plan, tell: &SyncSender<io::Result<OwnedFd>>) {
     drop(stack);
 }
 
-/// The second process: waits for the server's end, removes the addresses, closes all files and ends.
+/// Body of the second process: waits for the server's end, removes the addresses, closes all files
+/// and ends.
 extern "C" fn wait(plan: *mut c_void) -> c_int {
     // SAFETY: `make` passes a plan that lives for as long as this process, and nobody changes it.
     let plan = unsafe { &*plan.cast_const().cast::<Plan>() };
@@ -167,8 +178,8 @@ extern "C" fn wait(plan: *mut c_void) -> c_int {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: raw system calls with arguments of their kinds, that point to what lives. Files are closed that nobody else has: the server
-    // has ended. The call before last ends the process.
+    // SAFETY: raw system calls with arguments of their kinds, which point to live data. The files
+    // closed are used by nobody else: the server has ended. The call before last ends the process.
     unsafe {
         libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, NAME.as_ptr());
         let none = std::ptr::null::<libc::timespec>();

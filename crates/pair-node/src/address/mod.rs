@@ -1,21 +1,27 @@
-//! Addresses that move with a pair: the node that serves has them on its interfaces, the other has not.
+//! Addresses that move with a pair: only the node that serves has them on its interfaces.
 //!
-//! **Lent, not given.** The kernel keeps an address after the process that added it was killed, or while it is stopped. Then two nodes
-//! would have it once the partner serves. So an address is added with a lifetime and renewed five times a second: whatever becomes of the
-//! process, the kernel removes it ([`LEASED`]). The lifetime is that of the lease under which a primary in sync replies, and the standby
-//! waits for the lease before it serves. A primary that is alone, whose partner may not serve, takes a longer one ([`ALONE`]): there a late
-//! renewal is the greater evil.
+//! **Lent, not given.** The kernel keeps an address after the process that added it was killed, or
+//! while it is stopped. Both nodes would then have it once the partner serves. So an address is
+//! added with a lifetime and renewed five times a second, and the kernel removes it if the process
+//! stops renewing it ([`LEASED`]). The lifetime is that of the lease under which a primary in sync
+//! replies, and the standby waits for the lease before it serves. A primary that is alone, whose
+//! partner may not serve, takes a longer one ([`ALONE`]): for it a late renewal is the greater
+//! evil.
 //!
-//! An address of a node that serves nobody is removed: when it starts (an older process may have left one), when it loses its role or its
-//! lease, and first of all when it stops in order. Its connections are closed after that, so that nothing of it reaches clients; the
-//! partner ends them. If the process is killed, another one sees to the same order ([`guard`]).
+//! A node that does not serve removes its addresses: at its start (an older process may have left
+//! one), when it loses its role or its lease, and first of all in an orderly stop. Its connections
+//! are closed after that, so that no segment of theirs reaches clients; the partner ends them. If
+//! the process is killed, another one keeps the same order ([`guard`]).
 //!
-//! **Taking it over.** Neighbours have the other node's hardware address for it, so the new one is announced, several times, since
-//! nothing confirms it ([`announce`]). Clients then still wait for replies on connections that nobody has any more: what they
-//! have sent was acknowledged, so they send nothing until their own timers run out, after a minute. The primary therefore reports its
-//! connections to the standby ([`super::clients`]), which has each client find out at once ([`tickle`]).
+//! **Taking over.** Neighbours still have the other node's hardware address, so the new one is
+//! announced, several times, since nothing confirms it ([`announce`]). Clients meanwhile wait for
+//! replies on connections that no node has any more. Their requests were acknowledged, so they send
+//! nothing until their own timers run out, after a minute. The primary therefore reports its
+//! connections to the standby ([`super::clients`]), which makes each client notice at once
+//! ([`tickle`]).
 //!
-//! Clouds do not deliver to an address that a machine gives itself: there `--address-hook` moves it.
+//! Clouds do not deliver to an address that a machine gives itself; there `--address-hook` moves
+//! it.
 
 mod announce;
 pub mod guard;
@@ -35,15 +41,16 @@ use weir_base::limits::mirror::MAX_MOVING_ADDRESSES;
 
 use netlink::Netlink;
 
-/// From one renewal to the next.
+/// Interval between renewals.
 const RENEWAL: Duration = Duration::from_millis(200);
-/// How often it is checked whether something is due.
+/// Interval between checks for due renewals and announcements.
 pub const POLL: Duration = Duration::from_millis(50);
-/// Lifetime of the address of a primary in sync. The kernel counts whole seconds, and removes an address within a quarter of one.
+/// Lifetime of the addresses of a primary in sync. The kernel counts whole seconds, and removes an
+/// address within a quarter of one.
 pub const LEASED: Duration = Duration::from_secs(1);
-/// Lifetime of that of a primary that is alone.
+/// Lifetime of the addresses of a primary that is alone.
 pub const ALONE: Duration = Duration::from_secs(5);
-/// When a new address is announced again, after it was added.
+/// Times after an address was added at which it is announced.
 const REPEATED: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(100),
@@ -51,18 +58,18 @@ const REPEATED: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-/// Bytes of the longest name of an interface (IFNAMSIZ, without its end).
+/// Maximum length of an interface's name in bytes (IFNAMSIZ without the terminator).
 const MAX_INTERFACE: usize = 15;
 
 /// An address on an interface, written `ADDR/PREFIX@IFACE`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
-    /// What clients mount from.
+    /// Address that clients mount from.
     pub ip: IpAddr,
-    /// Bits of its network.
+    /// Length of the network's prefix in bits.
     prefix: u8,
-    /// The interface's name.
+    /// Name of the interface.
     interface: String,
 }
 
@@ -124,10 +131,10 @@ impl FromStr for Address {
     }
 }
 
-/// Whether these can be a pair's.
+/// Checks that the addresses can be those of a pair.
 ///
 /// # Errors
-/// Too many, or one twice.
+/// There are too many, or one occurs twice.
 pub fn admissible(addresses: &[Address]) -> Result<()> {
     ensure!(
         addresses.len() <= MAX_MOVING_ADDRESSES,
@@ -161,21 +168,22 @@ pub struct Addresses {
 
 struct Held {
     netlink: Option<Netlink>,
-    /// When they were renewed last, and for how long; `None`: this node does not have them.
+    /// Time of the last renewal and its lifetime; `None` if this node does not have the addresses.
     renewed: Option<(Duration, Duration)>,
-    /// When they were added, and how often they were announced since.
+    /// Time at which they were added, and the number of announcements since.
     added: Option<(Duration, usize)>,
-    /// Never again in this process.
+    /// True once this process will not have the addresses again.
     ended: bool,
-    /// What failed last, so that it is reported once.
+    /// Last failure, so that each is reported once.
     failed: Option<String>,
 }
 
 impl Addresses {
-    /// Removes what an older process has left, which shows whether this one may move addresses at all.
+    /// Removes addresses that an older process has left, which also checks that this process may
+    /// move addresses.
     ///
     /// # Errors
-    /// An interface that is not there; a process that may not change it.
+    /// An interface does not exist, or the process may not change it.
     pub fn open(all: Vec<Address>) -> Result<Addresses> {
         let mut netlink = None;
         let mut removals = Vec::new();
@@ -212,19 +220,19 @@ impl Addresses {
         })
     }
 
-    /// No address moves.
+    /// Returns true if no address moves.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether it is one of these.
+    /// Returns true if `ip` is one of the addresses.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.all
             .iter()
             .any(|address| address.ip == ip.to_canonical())
     }
 
-    /// As users write them, and whether this node has them now; `None`: none moves.
+    /// Describes the addresses and whether this node has them; `None` if none moves.
     pub fn shown(&self) -> Option<String> {
         let all: Vec<String> = self.all.iter().map(Address::to_string).collect();
         let there = match self.held.lock().renewed {
@@ -234,11 +242,12 @@ impl Addresses {
         (!all.is_empty()).then(|| format!("{} ({there})", all.join(", ")))
     }
 
-    /// Has this node have the addresses for so long from now on; `None`: it has them no more. `clients` are those of the node before.
-    /// To be called every [`POLL`], and whenever this node begins to have them.
+    /// Keeps the addresses on this node for `lifetime` from now on, or removes them if it is
+    /// `None`. `clients` returns the connections of the previous node's clients. To be called every
+    /// [`POLL`], and whenever this node begins to have the addresses.
     ///
     /// # Errors
-    /// What could not be done, once for each cause. It is tried again at the next call.
+    /// The step that failed, once for each cause. The next call tries again.
     pub fn keep(
         &self,
         now: Duration,
@@ -270,7 +279,8 @@ impl Addresses {
         if let Err(why) = done.collect::<Result<(), String>>() {
             return note(&mut held.failed, Err(why));
         }
-        // Whether the kernel may have removed it meanwhile: this thread had no processor.
+        // If the lifetime has passed (this thread had no processor), the kernel may have removed
+        // the address meanwhile.
         let lasted = held.renewed.is_some_and(|(since, of)| now < since + of);
         held.renewed = Some((now, lifetime));
         if !lasted {
@@ -280,7 +290,7 @@ impl Addresses {
         announce_due(&self.all, now, &mut held.added, clients)
     }
 
-    /// This node has the addresses no more, nor will it in this process.
+    /// Removes the addresses for the rest of this process.
     pub fn end(&self) {
         let mut held = self.held.lock();
         let held = &mut *held;
@@ -289,7 +299,7 @@ impl Addresses {
             && held.renewed.take().is_some()
             && let Err(why) = remove_all(&self.all, netlink)
         {
-            // It goes by itself.
+            // The address expires by itself.
             tracing::error!("{why}");
         }
         if let Err(error) = guard::abandon(|ip| self.all.iter().any(|address| address.ip == ip)) {
@@ -305,7 +315,7 @@ fn remove_all(all: &[Address], netlink: &mut Netlink) -> Result<(), String> {
     let mut outcome = Ok(());
     for address in all {
         let Ok(index) = interface(address) else {
-            // With its interface it is gone.
+            // The address is gone with its interface.
             continue;
         };
         match netlink.remove(address, index) {
@@ -318,7 +328,7 @@ fn remove_all(all: &[Address], netlink: &mut Netlink) -> Result<(), String> {
     outcome
 }
 
-/// Announces what is due, and has clients notice.
+/// Makes the announcement that is due, if one is, and makes clients notice.
 fn announce_due(
     all: &[Address],
     now: Duration,

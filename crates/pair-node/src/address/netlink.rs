@@ -1,5 +1,5 @@
-//! Addresses of interfaces, by rtnetlink (rtnetlink(7)): the two requests that it takes, written out. All numbers are in the machine's
-//! own byte order.
+//! Addresses of interfaces by rtnetlink (rtnetlink(7)): the two requests needed, encoded by hand.
+//! All numbers are in the machine's own byte order.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,16 +9,18 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Address;
 
-/// Bytes of the head of a message.
+/// Size of a message's header in bytes.
 const HEAD: usize = 16;
-/// The kernel replies at once.
+/// Read timeout; the kernel replies at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An address's own and its network's.
+/// Attributes of an interface's address: that of the peer, which for these is the same, and its
+/// own.
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// Lifetimes: `struct ifa_cacheinfo`.
+/// Attribute with the lifetimes, `struct ifa_cacheinfo`.
 const IFA_CACHEINFO: u16 = 6;
-/// The address is usable at once, without a search for another machine that has it: the node before has just been parted from it.
+/// Flag that makes the address usable at once, without a search for duplicates: the previous node
+/// has just lost it.
 const IFA_F_NODAD: u8 = 2;
 
 /// A socket to the kernel.
@@ -28,17 +30,17 @@ pub struct Netlink {
     last: u32,
 }
 
-/// The number of an interface.
+/// Returns the index of an interface.
 ///
 /// # Errors
-/// There is none of that name.
+/// There is no interface of that name.
 pub fn interface(name: &str) -> io::Result<u32> {
     let any = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     Ok(rustix::net::netdevice::name_to_index(&any, name)?)
 }
 
 impl Netlink {
-    /// Opens it.
+    /// Opens a socket.
     ///
     /// # Errors
     /// The system's.
@@ -49,13 +51,14 @@ impl Netlink {
         Ok(Netlink { socket, last: 0 })
     }
 
-    /// Adds the address for so long, or for so long from now on if it is there.
+    /// Adds the address with a lifetime that begins now, or renews the lifetime of an existing one.
     ///
     /// # Errors
     /// The kernel's.
     pub fn add(&mut self, address: &Address, index: u32, lifetime: Duration) -> io::Result<()> {
         let mut body = body(address, index);
-        // Preferred for no time: the node's own connections do not begin at it. Valid for this long, in whole seconds.
+        // Preferred for no time: the node's own connections do not use it as a source. Valid for
+        // the lifetime, in whole seconds.
         let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX).max(1);
         let times: Vec<u8> = [0, seconds, 0, 0]
             .into_iter()
@@ -69,17 +72,17 @@ impl Netlink {
     /// Removes the address.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL`: it is not there; the kernel's.
+    /// `EADDRNOTAVAIL` if the interface does not have it; others of the kernel's.
     pub fn remove(&mut self, address: &Address, index: u32) -> io::Result<()> {
         self.request(libc::RTM_DELADDR, 0, &body(address, index))
     }
 
-    /// For messages of one's own.
+    /// Returns the socket, for messages built by the caller.
     pub fn into_socket(self) -> Socket {
         self.socket
     }
 
-    /// Sends one request and waits for what became of it.
+    /// Sends one request and waits for its outcome.
     fn request(&mut self, kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
         self.last = self.last.wrapping_add(1);
         let message = message(kind, libc::NLM_F_ACK | flags, self.last, body);
@@ -90,12 +93,12 @@ impl Netlink {
             if let Some(outcome) = outcome(reply.get(..length).unwrap_or_default(), self.last) {
                 return outcome;
             }
-            // One to an earlier request, which was waited for in vain.
+            // A late reply to an earlier request.
         }
     }
 }
 
-/// The request to remove the address, to which the kernel replies only if it fails.
+/// Encodes a request to remove the address, to which the kernel replies only if it fails.
 pub fn removal(address: &Address, index: u32) -> Vec<u8> {
     message(libc::RTM_DELADDR, 0, 0, &body(address, index))
 }
@@ -111,7 +114,8 @@ fn message(kind: u16, flags: libc::c_int, number: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What a reply says of the request of this number.
+/// Returns the outcome of request `number`; `None` if the reply belongs to another one or is
+/// truncated.
 fn outcome(reply: &[u8], number: u32) -> Option<io::Result<()>> {
     let word = |at: usize| {
         let bytes = reply.get(at..)?.first_chunk::<4>()?;
@@ -128,7 +132,7 @@ fn outcome(reply: &[u8], number: u32) -> Option<io::Result<()>> {
     })
 }
 
-/// `struct ifaddrmsg` and the address.
+/// Encodes `struct ifaddrmsg` and the address.
 fn body(address: &Address, index: u32) -> Vec<u8> {
     let (family, flags, octets) = match address.ip {
         IpAddr::V4(v4) => (libc::AF_INET, 0, v4.octets().to_vec()),
@@ -144,7 +148,7 @@ fn body(address: &Address, index: u32) -> Vec<u8> {
 fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend(((4 + value.len()) as u16).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
-    // All that are used are whole words.
+    // All attributes used here are whole words, so none is padded.
     body.extend(value);
 }
 

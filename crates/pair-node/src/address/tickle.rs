@@ -1,10 +1,11 @@
-//! Has clients notice that the node which had their connections is gone.
+//! Notification of clients that the node which had their connections is gone.
 //!
-//! A *tickle ACK* is a segment from the server's end of a connection with a sequence number that fits nothing. A client whose connection is
-//! established replies to it with the numbers that it has (RFC 9293 §3.10.7.4). This node knows no such connection, so its
-//! kernel replies to that with a reset, whose number is the one that the client has just said: it takes it, and connects again at once.
-//! Clustered Samba (CTDB) ends connections in this way. Where a client has connected again from the same port meanwhile the segment
-//! is one of the past to both ends, and changes nothing.
+//! A *tickle ACK* is a segment from the server's end of a connection with a sequence number that
+//! fits nothing. A client whose connection is established replies with its own numbers (RFC 9293
+//! §3.10.7.4). This node knows no such connection, so its kernel answers with a reset that carries
+//! the number just received. The client accepts the reset, and connects again at once. Clustered
+//! Samba (CTDB) ends connections in this way. If a client has meanwhile connected again from the
+//! same port, both ends treat the segment as an old one, and it changes nothing.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,17 +16,17 @@ use super::Connection;
 
 /// Bytes of a TCP header without options.
 const SEGMENT: usize = 20;
-/// TCP's number, in the sum over the pseudo-header.
+/// TCP's protocol number, in the sum over the pseudo-header.
 const TCP: u32 = 6;
 /// The header's length in words, and the flag ACK.
 const ACK: [u8; 2] = [5 << 4, 0x10];
 const WINDOW: u16 = 1234;
 const SUM_AT: usize = 16;
 
-/// Whether this process may do so.
+/// Checks that this process may send such segments.
 ///
 /// # Errors
-/// It may not.
+/// The process lacks the capability.
 pub fn try_out(ip: IpAddr) -> io::Result<()> {
     open(ip).map(drop)
 }
@@ -33,16 +34,16 @@ pub fn try_out(ip: IpAddr) -> io::Result<()> {
 fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = Domain::for_address(SocketAddr::new(ip, 0));
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
-    // It is not read from, and gets copies of all segments that come.
+    // The socket is never read, and would get copies of all segments that arrive.
     socket.set_recv_buffer_size(0)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Sends each client's kernel what has it ask about its connection. This node has the addresses already.
+/// Sends a tickle ACK to each client. This node has the addresses already.
 ///
 /// # Errors
-/// The system's, of the last one that failed; the others are sent.
+/// The system's, for the last segment that failed; the others are sent.
 pub fn tickle(connections: &[Connection]) -> io::Result<()> {
     let mut open_at: Option<(IpAddr, Socket)> = None;
     let mut failed = Ok(());

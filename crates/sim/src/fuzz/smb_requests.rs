@@ -370,7 +370,7 @@ fn fragments(interface: &[u8; 20], calls: &[(u16, Vec<u8>)]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Of srvsvc (MS-SRVS).
+/// Returns the fragments of a bind and of calls to srvsvc (MS-SRVS).
 fn of_shares() -> Vec<Vec<u8>> {
     const SRVSVC: [u8; 20] = [
         0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
@@ -394,7 +394,8 @@ fn of_shares() -> Vec<Vec<u8>> {
     fragments(&SRVSVC, &calls)
 }
 
-/// Of lsarpc (MS-LSAT): identifiers and names.
+/// Returns the fragments of a bind and of calls to lsarpc (MS-LSAT), which translates identifiers
+/// and names.
 fn of_names() -> Vec<Vec<u8>> {
     const LSARPC: [u8; 20] = [
         0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,
@@ -438,7 +439,7 @@ fn of_names() -> Vec<Vec<u8>> {
     fragments(&LSARPC, &calls)
 }
 
-/// Of samr (MS-SAMR): accounts.
+/// Returns the fragments of a bind and of calls to samr (MS-SAMR), which describes accounts.
 fn of_accounts() -> Vec<Vec<u8>> {
     const SAMR: [u8; 20] = [
         0x78, 0x57, 0x34, 0x12, 0x34, 0x12, 0xcd, 0xab, 0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89,

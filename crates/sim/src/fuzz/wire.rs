@@ -329,7 +329,7 @@ pub fn calls() -> Vec<Vec<u8>> {
     calls_on(&handle)
 }
 
-/// As [`calls`], on objects of the caller.
+/// Returns [`calls`] on objects of the caller's choice.
 #[must_use]
 pub fn calls_on(handle: &dyn Fn(Slot) -> Vec<u8>) -> Vec<Vec<u8>> {
     let caller = Caller {

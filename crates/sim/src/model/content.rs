@@ -74,8 +74,7 @@ impl Content {
         }
     }
 
-    /// Everything in `[offset, end)` is zeros in every version: no older content of it can come
-    /// back.
+    /// Zeroes `[offset, end)` in every version: no older content of it can come back.
     pub fn punch(&mut self, offset: u64, end: u64) {
         let whole = offset.div_ceil(PAGE)..end / PAGE;
         if whole.start < whole.end {
@@ -97,7 +96,7 @@ impl Content {
         }
     }
 
-    /// What these pages have now, but for holes, by their place in the range.
+    /// Returns the current contents of these pages, without holes, with their index in the range.
     #[must_use]
     pub fn range(&self, first: u64, count: u64) -> Vec<(u64, Version)> {
         let pages = self.pages.range(first..first + count);
@@ -107,7 +106,7 @@ impl Content {
             .collect()
     }
 
-    /// These pages have contents of a [`Content::range`], stable at once.
+    /// Replaces these pages by contents of a [`Content::range`], stable at once.
     pub fn put_range(&mut self, first: u64, count: u64, contents: Vec<(u64, Version)>) {
         let mut behind = self.pages.split_off(&first);
         self.pages.append(&mut behind.split_off(&(first + count)));
@@ -117,7 +116,7 @@ impl Content {
         }
     }
 
-    /// Everything in `[offset, end)` is stable from now on (COMMIT).
+    /// Makes everything in `[offset, end)` stable (COMMIT).
     pub fn settle(&mut self, offset: u64, end: u64) {
         if offset >= end {
             return;
@@ -127,7 +126,8 @@ impl Content {
         }
     }
 
-    /// The bytes of `[offset, offset + len)`, holes as zeros. The caller clips to the file size.
+    /// Returns the bytes of `[offset, offset + len)`, holes as zeros. The caller clips to the file
+    /// size.
     #[must_use]
     pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
@@ -147,18 +147,18 @@ impl Content {
         out
     }
 
-    /// Indexes of the pages that hold, or may hold, something other than a hole.
+    /// Returns the indexes of the pages that hold, or may hold, something other than a hole.
     pub fn indexes(&self) -> impl Iterator<Item = u64> + '_ {
         self.pages.keys().copied()
     }
 
-    /// Number of pages that were ever written and not cut away.
+    /// Returns the number of pages that were ever written and not cut away.
     #[must_use]
     pub fn page_count(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// Whether `found`, the page's bytes after a crash (clipped to the file's size), is a
+    /// Returns true if `found`, the page's bytes after a crash (clipped to the file's size), is a
     /// legitimate content.
     #[must_use]
     pub fn admits(&self, index: u64, found: &[u8]) -> bool {
@@ -170,8 +170,7 @@ impl Content {
             .any(|version| &bytes(version)[..found.len()] == found)
     }
 
-    /// The crash happened and the server returned what it recovered: that is the stable content
-    /// now.
+    /// Takes the content that the server returned after a crash as the stable one.
     pub fn adopt(&mut self, index: u64, found: &[u8]) {
         let mut content = [0; PAGE as usize];
         content[..found.len()].copy_from_slice(found);
@@ -184,7 +183,7 @@ impl Content {
         );
     }
 
-    /// Whether any page still has alternatives.
+    /// Returns true if no page has alternatives any more.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.pages.values().all(|page| page.unsettled.is_empty())

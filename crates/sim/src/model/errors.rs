@@ -1,11 +1,11 @@
-//! Which errors an operation may fail with.
+//! Sets of errors that an operation may fail with.
 
 use weir_base::limits::MAX_NAME;
 
 use super::op::{Errno, Errors, Kind};
 use super::tree::Node;
 
-/// What a prediction comes to.
+/// Result of a prediction.
 pub(super) type Answer<T> = Result<T, Errors>;
 
 pub(super) const STALE: Errors = Errors::of(&[Errno::Stale]);
@@ -15,7 +15,7 @@ pub(super) const EXISTS: Errors = Errors::of(&[Errno::Exists]);
 pub(super) const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
 pub(super) const TOO_BIG: Errors = Errors::of(&[Errno::FileTooBig, Errno::Invalid]);
 
-/// Why data cannot be read from, written to or cut off this object.
+/// Returns the errors of reading, writing or truncating an object that is not a file.
 pub(super) fn not_a_file(node: &Node) -> Option<Errors> {
     match node.kind() {
         Kind::File => None,
@@ -39,8 +39,8 @@ pub(super) const DOT_GONE: Errors = Errors::of(&[
     Errno::Access,
 ]);
 
-/// Several things may be wrong at once, and which of them is reported is the server's choice: fails
-/// with the union.
+/// Fails with the union of all faults: several things may be wrong at once, and the server chooses
+/// which of them to report.
 pub(super) fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
     let bits = faults
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
     }
 }
 
-/// What a name is good for.
+/// Checks that a name can be used; `dots` is the error for `.` and `..`.
 pub(super) fn check_name(name: &[u8], dots: Errors) -> Answer<()> {
     if name.len() > MAX_NAME {
         return Err(NAME_TOO_LONG);

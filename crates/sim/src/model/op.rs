@@ -32,7 +32,7 @@ pub enum Kind {
     Socket,
 }
 
-/// How stable the caller wants written data to be (RFC 1813 `stable_how`).
+/// Stability that the caller asks for (RFC 1813 `stable_how`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stable {
     /// May be lost until COMMIT.
@@ -66,13 +66,13 @@ pub struct Set {
     pub gid: Option<u32>,
     /// Length in bytes, to truncate or extend to.
     pub size: Option<u64>,
-    /// How to set the access time.
+    /// Change of the access time.
     pub atime: SetTo,
-    /// How to set the modification time.
+    /// Change of the modification time.
     pub mtime: SetTo,
 }
 
-/// How CREATE treats an existing name (RFC 1813 §3.3.8).
+/// Treatment of an existing name by CREATE (RFC 1813 §3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// An existing regular file is fine.
@@ -273,7 +273,7 @@ pub enum Op {
     },
 }
 
-/// What a guarded SETATTR gives as the object's ctime.
+/// Ctime that a SETATTR gives as its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The SETATTR carries no guard.
@@ -285,8 +285,8 @@ pub enum Guard {
 }
 
 impl Op {
-    /// Whether a successful run creates an object (which then is known by the operation's id as
-    /// slot).
+    /// Returns true if a successful run creates an object, which then has the operation's id as its
+    /// slot.
     #[must_use]
     pub fn creates(&self) -> bool {
         matches!(
@@ -295,7 +295,7 @@ impl Op {
         )
     }
 
-    /// Whether the operation may change anything.
+    /// Returns true if the operation may change anything.
     #[must_use]
     pub fn mutates(&self) -> bool {
         !matches!(
@@ -309,7 +309,7 @@ impl Op {
         )
     }
 
-    /// The slots the operation speaks of.
+    /// Returns the slots that the operation names.
     #[must_use]
     pub fn slots(&self) -> [Option<Slot>; 2] {
         match self {
@@ -405,7 +405,7 @@ impl Errors {
         Errors(bits)
     }
 
-    /// Whether `errno` is in the set.
+    /// Returns true if `errno` is in the set.
     #[must_use]
     pub fn admits(self, errno: Errno) -> bool {
         self.0 & (1 << errno as u8) != 0

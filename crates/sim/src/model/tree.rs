@@ -26,7 +26,7 @@ use super::op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetT
 
 pub use beyond::listed_xattrs;
 
-/// What kind of object a node is, with what only that kind has.
+/// Kind of a node, with the data that only that kind has.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Regular file with its content.
@@ -80,9 +80,9 @@ pub struct Node {
     pub verifier: Option<[u8; 8]>,
     /// Extended attributes by name.
     pub xattrs: BTreeMap<Name, Data>,
-    /// It lives on without a name.
+    /// True if the object is open, and so lives on without a name.
     pub open: bool,
-    /// A link that was made of a directory.
+    /// True for a link that was made of a directory.
     pub of_directory: bool,
 }
 
@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-/// What a successful operation is expected to return.
+/// Expected results of a successful operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect {
     /// The object that was created or found.
@@ -134,13 +134,13 @@ pub struct Expect {
     pub listing: Option<BTreeMap<Name, Slot>>,
 }
 
-/// What a layer adds to the engine's plain semantics.
+/// Rules that a layer adds to the engine's plain semantics.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Mode of a new file, directory and symbolic link created without one.
     pub modes: [u32; 3],
-    /// Set-group-ID directories pass their group on; a change of owner clears set-user-ID and
-    /// set-group-ID.
+    /// True if set-group-ID directories pass their group on, and a change of owner clears
+    /// set-user-ID and set-group-ID.
     pub unix: bool,
 }
 
@@ -158,7 +158,7 @@ impl Rules {
         unix: false,
     };
 
-    /// Those of the protocols' common layer.
+    /// The rules of the protocols' common layer.
     pub const VFS: Rules = Rules {
         modes: [0o600, 0o700, 0o777],
         unix: true,
@@ -421,13 +421,13 @@ impl Model {
         Ok(expect)
     }
 
-    /// What differs from protocol to protocol.
+    /// Returns the rules, which differ from protocol to protocol.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The machine has stopped: nothing is open any more.
+    /// Forgets all opens, as a stopped machine does.
     pub fn forget_opens(&mut self) {
         for node in self.nodes.values_mut().filter(|node| node.open) {
             Arc::make_mut(node).open = false;
@@ -579,7 +579,7 @@ impl Model {
         Ok(expect)
     }
 
-    /// Whether an entry of this name could be made in `dir`, if it is not there yet.
+    /// Checks that an entry of this name could be made in `dir`, if it does not exist yet.
     fn room_for(&self, dir: Slot, name: &[u8]) -> Answer<()> {
         none_of(&[self.dir(dir).err(), check_name(name, DOT_EXISTS).err()])
     }
@@ -661,7 +661,7 @@ impl Model {
         }
     }
 
-    /// One link to `slot` less; the object goes with the last.
+    /// Removes a link to `slot`, and the object with its last link unless it is open.
     fn unlink(&mut self, slot: Slot, now: Time) {
         let node = self.node_mut(slot);
         if node.kind() == Kind::Dir || node.nlink == 1 && !node.open {
@@ -705,7 +705,7 @@ impl Model {
         })
     }
 
-    /// Whether `dir` is `ancestor` or below it.
+    /// Returns true if `dir` is `ancestor` or below it.
     fn is_below(&self, mut dir: Slot, ancestor: Slot) -> bool {
         loop {
             if dir == ancestor {
@@ -718,7 +718,7 @@ impl Model {
         }
     }
 
-    /// Why `slot` cannot become `to` in `to_dir`.
+    /// Returns the errors for which `slot` cannot become `to` in `to_dir`.
     fn rename_fault(&self, slot: Slot, to_dir: Slot, to: &[u8]) -> Option<Errors> {
         let moved_dir = self.node(slot)?.kind() == Kind::Dir;
         let below = moved_dir && self.is_below(to_dir, slot);
@@ -832,7 +832,7 @@ impl Model {
         })
     }
 
-    /// Everything was read: access times may have moved.
+    /// Forgets all access times, which may have moved when everything was read.
     pub fn forget_access_times(&mut self) {
         for node in self.nodes.values_mut() {
             Arc::make_mut(node).atime = None;

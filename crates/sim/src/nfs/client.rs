@@ -234,10 +234,11 @@ pub fn errno(status: u32) -> Errno {
     }
 }
 
-/// What a reply says in terms of the model; of a directory, its page's entries.
+/// Translates a reply into the model's terms. Of a directory the answer has the entries of one
+/// page.
 ///
 /// # Errors
-/// Outer: what no reply may say. Inner: the status.
+/// The outer error is for a malformed reply, the inner one is the status of the reply.
 pub fn answer(reply: Reply) -> Result<Result<Answer, Errno>, Malformed> {
     let mut answer = Answer::default();
     let mut changed = Vec::new();

@@ -64,12 +64,12 @@ impl Ops {
     }
 }
 
-/// What an OPEN claims.
+/// Claim of an OPEN.
 #[derive(Clone, Copy)]
 pub enum Claim {
-    /// The file of the current handle, anew.
+    /// A new open of the current file handle.
     File,
-    /// What was open before the server's restart, with this kind of delegation
+    /// An open from before the server's restart, with this kind of delegation
     /// (`open_delegation_type4`).
     Previous(u32),
 }
@@ -80,18 +80,18 @@ pub enum Sent {
     Waits(Later),
 }
 
-/// The results of a COMPOUND behind those of its SEQUENCE.
+/// Results of a COMPOUND after those of its SEQUENCE.
 pub struct Reply {
     pub status: u32,
     /// `sr_status_flags`.
     pub flags: u32,
     pub rest: Vec<u8>,
-    /// What has to be durable before the client has it.
+    /// LSN up to which the log has to be durable before the client gets the reply.
     pub lsn: u64,
 }
 
 impl Reply {
-    /// The results behind those of `before` and the status of `operation`, which succeeded.
+    /// Returns the results after those of `before` and the status of `operation`, which succeeded.
     pub fn of(&self, before: u32, operation: u32) -> Result<In<'_>, Malformed> {
         let mut r = In(&self.rest);
         for (number, what) in [(before, "first"), (operation, "second")] {
@@ -218,7 +218,7 @@ impl Client {
         }
     }
 
-    /// What a request of this client has come to.
+    /// Decodes the outcome of this client's last request.
     pub fn ended(&mut self, handled: Outcome) -> Heard<Reply> {
         let Outcome::Reply(reply, lsn) = handled else {
             return Err("no reply".to_owned());
@@ -286,7 +286,7 @@ impl Client {
         ops
     }
 
-    /// Those of a LOCK, under an open or under the locks that there are.
+    /// Returns the operations of a LOCK, under an open or under existing locks.
     pub fn lock(
         &self,
         file: &[u8],
@@ -328,7 +328,7 @@ impl Client {
     }
 }
 
-/// What an OPEN brought: the open's stateid, and a delegation with its kind.
+/// Reads the results of an OPEN: the open's stateid, and a delegation with its kind.
 pub fn opened(r: &mut In<'_>) -> Result<(State, Option<(u32, State)>), Malformed> {
     let open = r.fixed()?;
     let _change = (r.bool()?, r.u64()?, r.u64()?);
@@ -344,18 +344,18 @@ pub fn opened(r: &mut In<'_>) -> Result<(State, Option<(u32, State)>), Malformed
     Ok((open, given))
 }
 
-/// A callback, as far as it matters here.
+/// A callback, as far as the stories need it.
 pub struct Recall {
     xid: u32,
     session: State,
     sequence: u32,
     slot: u32,
     operation: u32,
-    /// What is to be returned.
+    /// Stateid of the delegation that is to be returned.
     pub state: State,
 }
 
-/// CB_RECALL, of a message to a client.
+/// Reads a CB_RECALL from a message to a client; `None` for other callbacks.
 pub fn recall(message: &[u8]) -> Result<Option<Recall>, Malformed> {
     let mut r = In(message);
     let xid = r.u32()?;

@@ -34,20 +34,20 @@ const SIZE: usize = 8;
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// What a client has of a file, as far as it knows.
+/// State of a client on a file, as far as the client knows.
 #[derive(Clone, Default)]
 struct Has {
     open: Option<(u32, u32, State)>,
     locks: Option<State>,
-    /// By byte: 0 not locked, 1 shared, 2 exclusive.
+    /// Locks by byte: 0 none, 1 shared, 2 exclusive.
     held: [u8; SIZE],
-    /// The kind (1 read, 2 write), and whether it is being recalled.
+    /// Kind (1 read, 2 write), stateid, and true if the delegation is being recalled.
     delegation: Option<(u32, State, bool)>,
 }
 
 struct File {
     handle: Handle,
-    /// What may be in it: more than one thing after a power failure, until it is read.
+    /// Possible contents. After a power failure there are several, until the file is read.
     contents: Vec<[u8; SIZE]>,
     has: [Has; CLIENTS],
 }
@@ -63,7 +63,7 @@ impl File {
         opens.any(|(used, denied, _)| access & denied != 0 || deny & used != 0)
     }
 
-    /// Whether others' delegations stand against an open.
+    /// Returns true if others' delegations conflict with an open.
     fn delegated(&self, who: usize, access: u32, deny: u32) -> bool {
         let alone = access & WRITE != 0 || deny & READ != 0;
         let mut kinds = self.others(who).filter_map(|has| has.delegation);
@@ -90,10 +90,10 @@ fn text(why: Malformed) -> String {
     why.0.to_owned()
 }
 
-/// What became of a step.
+/// Outcome of a step.
 enum Step {
     Done,
-    /// The power failed; it may have been carried out or not.
+    /// The power failed, so the step may have been carried out or not.
     Lost,
 }
 

@@ -88,7 +88,7 @@ fn random(choices: &Choices, xid: u32, root: &[u8], target: &[u8]) -> Call {
     }
 }
 
-/// What names there are, as what, and the target's mode and links.
+/// Returns kind, mode and link count of each name, and of the target.
 fn observe(
     server: &Server,
     machine: &Machine,
@@ -103,7 +103,7 @@ fn observe(
     };
     let short = |attr: Fattr| vec![attr.kind, attr.mode, attr.nlink];
     for name in NAMES {
-        // Without power, what has to be read is not known.
+        // Without power, a name that has to be read from disk is left out.
         let found = match ask(Call::Lookup(root.to_vec(), name.into()))? {
             Reply::Found(_, Some(attr)) => short(attr),
             Reply::Error(2) => Vec::new(),
@@ -120,15 +120,15 @@ fn observe(
 /// Random calls of NFSv3, repeated after power failures.
 ///
 /// # Errors
-/// What was carried out twice or not at all.
+/// A call was carried out twice or not at all.
 pub fn story(seed: u64) -> Checked {
     lives(seed, false)
 }
 
-/// The same of COMPOUNDs of NFSv4.
+/// Random COMPOUNDs of NFSv4, repeated after power failures.
 ///
 /// # Errors
-/// What was carried out twice or not at all.
+/// A call was carried out twice or not at all.
 pub fn story4(seed: u64) -> Checked {
     lives(seed, true)
 }

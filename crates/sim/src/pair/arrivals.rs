@@ -1,4 +1,4 @@
-//! What a standby of a story has got before the entries that have it.
+//! Pages that a standby of a story has received before their entries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use weir_volume::{
     Advance, AdvanceId, Ahead, Carrier, ChangeStream, Engine, Entry, Frame, Placing,
 };
 
-/// Of one connection.
+/// Pages received in advance over one connection.
 #[derive(Default)]
 pub(super) struct Arrivals {
     carrier: Option<Carrier>,
@@ -15,14 +15,14 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// The connection is over.
+    /// Drops everything received, as the connection has ended.
     pub(super) fn lose(&mut self) {
         self.carrier = None;
         self.held.clear();
     }
 
-    /// What is under way arrives at the standby's engine. The first time the connection is made,
-    /// and what is sent after that is under way.
+    /// Delivers the pages under way to the standby's engine. The first call only makes the
+    /// connection; pages sent after it are under way.
     pub(super) fn arrive(&mut self, stream: &Arc<ChangeStream>, standby: &Engine) {
         let Some(carrier) = self.carrier.as_ref().filter(|c| c.is_of(stream)) else {
             self.held.clear();
@@ -41,7 +41,7 @@ impl Arrivals {
         }
     }
 
-    /// An entry arrives: the pages that come with it, and those that came before.
+    /// Returns the pages that come with an entry, and those that came before it.
     pub(super) fn entry(&mut self, entry: &Entry) -> (Vec<Frame>, Option<Ahead>) {
         let mut pages = entry.pages.to_vec();
         let came = entry.advance.and_then(|advance| {

@@ -1,5 +1,5 @@
-//! The link between a primary and its standby, and the standby's end of it: what is on its way
-//! arrives when the story says so.
+//! The link between a primary and its standby, and the standby's end of it. Messages under way
+//! arrive when the story says so.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::arrivals::Arrivals;
 pub(super) struct Partner {
     pub(super) machine: Machine,
     pub(super) running: Option<Running>,
-    /// The last entry that was applied.
+    /// Number of the last entry that was applied.
     pub(super) applied: u64,
     /// Entries that may not be durable yet, with their records.
     pub(super) lsns: VecDeque<(u64, u64)>,
     pub(super) durable: u64,
-    /// The last acknowledgement that the primary got.
+    /// Number of the last entry whose acknowledgement reached the primary.
     pub(super) acknowledged: u64,
     /// Acknowledgements on their way.
     pub(super) acks: VecDeque<u64>,
@@ -28,13 +28,13 @@ pub(super) struct Partner {
     pub(super) up: bool,
 }
 
-/// What both ends share, and the link.
+/// State shared by both ends, and the link.
 pub(super) struct Mirror {
     pub(super) term: u64,
     pub(super) stream: Option<Arc<ChangeStream>>,
     pub(super) partner: Partner,
     pub(super) failed: Option<String>,
-    /// The primary is alone, and has noted it.
+    /// True if the primary is alone, and has recorded it.
     pub(super) alone: bool,
 }
 
@@ -94,7 +94,7 @@ impl Partner {
 }
 
 impl Mirror {
-    /// What was sent before its entries arrives.
+    /// Delivers the pages that were sent before their entries.
     pub(super) fn arrive(&mut self) {
         let partner = &mut self.partner;
         if let (Some(stream), Some(running)) = (&self.stream, &partner.running)
@@ -202,7 +202,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Everything that was done arrives, becomes durable, and is acknowledged.
+    /// Delivers all entries, makes them durable, and acknowledges them.
     pub(super) fn drain(&mut self, primary: &Engine) -> Checked {
         let Some(stream) = self.stream.clone() else {
             return Ok(());
@@ -242,7 +242,8 @@ impl Mirror {
     }
 }
 
-/// Whether it may be a record about a snapshot, for which a checkpoint may have to be made.
+/// Returns true if `meta` may be a record about a snapshot, for which a checkpoint may have to be
+/// made.
 fn snapshot(meta: &[u8]) -> bool {
     meta.get(9).is_some_and(|tag| (8..=10).contains(tag))
 }

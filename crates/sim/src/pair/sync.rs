@@ -25,7 +25,7 @@ use super::{Checked, sizes, write_some};
 /// Bytes of the window: it is overrun now and then.
 const WINDOW: u32 = 512 << 10;
 
-/// One of the two.
+/// One of the two machines.
 struct Side {
     machine: Machine,
     engine: Option<Engine>,
@@ -76,9 +76,10 @@ struct Story<'a> {
     joined: bool,
     arrivals: Arrivals,
     serial: u32,
-    /// What both held at some positions: a copy that says that it is there holds the same.
+    /// Contents of both sides at some positions; a copy that reports such a position must hold the
+    /// same.
     known: BTreeMap<StreamPosition, Vec<VolumeState>>,
-    /// Times that the power may still fail.
+    /// Number of times that the power may still fail.
     failures: u64,
     diary: &'a mut Vec<String>,
 }
@@ -271,7 +272,7 @@ impl Story<'_> {
         }
     }
 
-    /// Until replies wait for the copy and it has everything.
+    /// Runs until replies wait for the copy and it has everything.
     fn bring_up(&mut self) -> Checked {
         for _ in 0..20_000 {
             self.fail();
@@ -300,7 +301,7 @@ impl Story<'_> {
         Err("the copy is not brought up".into())
     }
 
-    /// One entry more; whether all is done.
+    /// Applies one more entry. Returns true once the copy has joined and has everything.
     fn step(&mut self) -> Checked<bool> {
         let at = self.copy.engine()?.position();
         if self.in_stream(at) {
@@ -461,7 +462,7 @@ impl Story<'_> {
         Ok(self.joined && left == 0)
     }
 
-    /// Everything arrives.
+    /// Applies all entries that are left.
     fn drain(&mut self) -> Checked {
         for _ in 0..5_000 {
             match self.step() {
@@ -532,7 +533,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// One of them is lost, with what is on its way.
+    /// Loses one of the two machines, with the entries under way.
     fn part(&mut self) -> Checked {
         let choices = self.choices;
         for _ in 0..choices.below(4) {

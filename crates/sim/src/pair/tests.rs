@@ -1,4 +1,4 @@
-//! What the stories leave out.
+//! Cases that the stories leave out.
 
 use super::*;
 
@@ -138,7 +138,7 @@ fn many(vol: &Arc<weir_volume::Volume>, thread: u8, random: &Choices) -> Result<
     }
 }
 
-/// What a transfer brings is in no stream.
+/// The changes of a transfer are in no stream.
 #[test]
 fn an_aggregate_with_a_destination_has_no_stream() {
     let choices = Choices::new(2);

@@ -284,7 +284,7 @@ impl FileDevice {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(
-                    "the host's file system does not support fallocate; device growth is not reserved"
+                    "cannot reserve device growth: the host's file system does not support fallocate"
                 );
                 self.file.set_len(to)?;
             }
@@ -328,7 +328,7 @@ fn open_file(path: &Path, options: FileOptions) -> io::Result<(File, bool)> {
     if options.direct {
         match how.custom_flags(durable | libc::O_DIRECT).open(path) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                tracing::warn!(path = %path.display(), "the file system refuses direct I/O; using buffered I/O");
+                tracing::warn!(path = %path.display(), "cannot use direct I/O: refused by the file system; using buffered I/O");
             }
             other => return other.map(|f| (f, true)),
         }

@@ -157,7 +157,7 @@ struct Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.count > 0 || self.bell_pending {
-            tracing::error!("the device thread panicked; aborting");
+            tracing::error!("cannot continue I/O: the device thread panicked; aborting");
             std::process::abort();
         }
     }

@@ -152,7 +152,7 @@ fn read_header(window: &mut Window, id: LogId) -> Result<(Ring, bool), LogError>
             LogHeader::Good(_, ring, whole) => {
                 if copy > 0 {
                     tracing::warn!(
-                        "the first header block of the intent log is damaged; using the second"
+                        "cannot read the first header block of the intent log: damaged; using the second"
                     );
                 }
                 return Ok((ring, whole));

@@ -1,4 +1,4 @@
-//! What the engine does and NFSv3 has no operation for.
+//! Operations of the engine that NFSv3 lacks.
 
 use std::collections::BTreeMap;
 
