@@ -136,6 +136,7 @@ impl Held {
             folder: data.to_owned(),
             catalog: weir_control::file_of(&url).map(|file| (url, file)),
             kept: Mutex::default(),
+            copying: tokio::sync::Mutex::default(),
         });
         keeper.fetch()?;
         Ok(Held {
@@ -264,6 +265,8 @@ struct Keeper {
     catalog: Option<(String, PathBuf)>,
     /// Contents of the files as they were kept last.
     kept: Mutex<HashMap<&'static str, Vec<u8>>>,
+    /// Held while the catalog is copied and written, so that no older copy replaces a newer one.
+    copying: tokio::sync::Mutex<()>,
 }
 
 impl Keeper {
@@ -315,6 +318,7 @@ impl Keeper {
         if !file.exists() {
             return Ok(());
         }
+        let _alone = self.copying.lock().await;
         let copy = self.folder.join("catalog.copy");
         weir_control::back_up(url, &copy).await?;
         let bytes = fs::read(&copy)?;
@@ -397,5 +401,41 @@ mod tests {
         put_catalog(&at("catalog.db"), b"new").unwrap();
         assert_eq!(fs::read(at("catalog.db")).unwrap(), b"new");
         assert!(!at("catalog.db-wal").exists() && !at("catalog.db-shm").exists());
+    }
+
+    #[test]
+    fn copies_of_the_catalog_at_once_are_all_kept() {
+        use weir_base::SystemClock;
+
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = weir_sim::rados::Cluster::new();
+        let client: Arc<dyn weir_rados::Objects> = Arc::new(cluster.client(1));
+        let connected = Connected::on("rados:sim/a", Arc::clone(&client), client);
+        let sizes = Sizes {
+            max_blocks: 1 << 20,
+            log_bytes: 16 << 20,
+        };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let place: Place = "rados:sim/a".parse().unwrap();
+        let held = Held::take(&connected, &place, folder.path(), None, sizes, &clock).unwrap();
+        let runtime = plane::event_loop().unwrap();
+        runtime.block_on(async {
+            let file = folder.path().join(CATALOG);
+            let options = sqlx::sqlite::SqliteConnectOptions::new()
+                .filename(file)
+                .create_if_missing(true);
+            let mut catalog = sqlx::ConnectOptions::connect(&options).await.unwrap();
+            let table = sqlx::query("CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT)");
+            table.execute(&mut catalog).await.unwrap();
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        held.keep_catalog().unwrap();
+                    }
+                });
+            }
+        });
     }
 }

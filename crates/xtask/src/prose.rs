@@ -66,7 +66,9 @@ pub fn count(text: &str) -> Counts {
         }
         before = mark;
     }
-    let comment = |line: &&str| line.trim_start().starts_with("//");
+    // Texts of several lines have lines that begin with two slashes as well.
+    let begins = |line: &str, mark| line.trim_start().starts_with(mark);
+    let comment = |line: &&str| ["// ", "///", "//!"].iter().any(|mark| begins(line, *mark));
     let wide = text.lines().filter(comment);
     counts.wide = wide.filter(|line| line.chars().count() > COLUMNS).count();
     let product = text
