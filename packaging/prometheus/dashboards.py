@@ -50,7 +50,7 @@ DASHBOARDS = {
     "pool": ("Weir: pools", ["instance", "pool"], [
         ("Data, and the limit", "Bps", [
             (rate("weir_operation_bytes_total", "pool", POOL), "{{pool}}"),
-            (f'weir_limit{{{POOL},level="pool",limit="bytes"}}', "limit {{pool}}")]),
+            (f'weir_limit_bytes_per_second{{{POOL},level="pool",direction="both"}}', "limit {{pool}}")]),
         ("Part of the time in which the pool's limit held its volumes", "percentunit", [
             (f'max by (pool, limit) (rate(weir_limit_bound_seconds_total{{{POOL},level="pool"}}[$__rate_interval]))',
              "{{pool}} {{limit}}")], True),
@@ -62,7 +62,7 @@ DASHBOARDS = {
     "volume": ("Weir: volumes", ["instance", "pool", "volume"], [
         ("Data, and the limit", "Bps", [
             (rate("weir_operation_bytes_total", "volume", VOLUME), "{{volume}}"),
-            (f'weir_limit{{{VOLUME},level="volume",limit="bytes"}}', "limit {{volume}}")]),
+            (f'weir_limit_bytes_per_second{{{VOLUME},level="volume",direction="both"}}', "limit {{volume}}")]),
         ("Operations", "ops", [(rate(OPERATIONS + "_count", "volume, operation", VOLUME), "{{volume}} {{operation}}")]),
         ("Latency", "s", [
             (latency(0.5, ",volume", VOLUME), "p50 {{volume}}"), (latency(0.99, ",volume", VOLUME), "p99 {{volume}}")]),
@@ -119,6 +119,10 @@ DASHBOARDS = {
         ("Operations that fail", "ops", [
             (f"topk(20, {rate('weir_operation_errors_total', 'protocol, operation, status', SELECT)})",
              "{{protocol}} {{operation}}: {{status}}")]),
+        ("Blocks that are not what was written", "short", [
+            (f"weir_damaged_blocks{{{SELECT}}}", "not cleared by a scrub"),
+            (f"sum by (reader) (weir_checksum_errors_total{{{SELECT}}})", "met by {{reader}}")]),
+        ("Read by scrubs", "Bps", [(rate("weir_scrub_read_bytes_total", "instance", SELECT), "{{instance}}")]),
         ("Connections", "short", [(f"weir_connections{{{SELECT}}}", "{{protocol}}")]),
         ("Requests of the API", "reqps", [(rate("weir_http_requests_total", "code", SELECT), "{{code}}")]),
         ("Until a certificate ends", "s", [

@@ -59,6 +59,75 @@ class Rules(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
+class Damage(unittest.TestCase):
+    """A block that the device returns otherwise than written is counted, a condition, and an alert; a scrub clears it."""
+
+    def setUp(self):
+        self.server = weirtest.Server()
+        self.addCleanup(self.server.close)
+
+    def mount(self):
+        port = int(re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1])
+        nfs = nfs3.Nfs(port, "/vol1")
+        self.addCleanup(nfs.close)
+        return nfs
+
+    def value(self, series):
+        page = self.server.ask("GET", "/metrics")[1]
+        return float(re.search(rf"^{re.escape(series)} (\S+)$", page, re.M)[1])
+
+    def conditions(self):
+        answer = self.server.ask("GET", "conditions")[1]
+        return [one for one in answer["conditions"] if one["kind"] == "CHECKSUM_FAULT"]
+
+    def reach(self, what):
+        end = time.monotonic() + 60
+        while not what():
+            self.assertLess(time.monotonic(), end, self.conditions())
+            time.sleep(0.1)
+
+    def fires(self):
+        """Whether the alert's expression holds for the page as it is now."""
+        with open(os.path.join(HERE, "weir.rules.yml")) as file:
+            metric, bound = re.search(r"alert: WeirBlocksDamaged\s+expr: (\w+) > (\d+)", file.read()).groups()
+        return self.value(metric) > float(bound)
+
+    def scrub(self):
+        done = subprocess.run([weirtest.WEIR, "scrub", self.server.data], capture_output=True, text=True, timeout=120)
+        return done.stdout + done.stderr
+
+    def test_planted_damage_is_met_and_cleared(self):
+        contents = os.urandom(16 * 4096)
+        self.mount().put(b"bad", contents)
+        self.server.stop()
+        block = contents[4 * 4096:5 * 4096]
+        with open(os.path.join(self.server.data, "device"), "r+b") as device:
+            at = device.read().index(block)
+            device.seek(at + 1234)
+            device.write(bytes([block[1234] ^ 0x10]))
+        self.server.start()
+        self.assertEqual((self.conditions(), self.fires()), ([], False))
+        self.assertEqual(self.value("weir_scrub_finished_timestamp_seconds"), 0)
+        nfs = self.mount()
+        with self.assertRaises(OSError):
+            nfs.read(nfs.lookup(b"bad"))
+        self.assertGreaterEqual(self.value('weir_checksum_errors_total{reader="request"}'), 1)
+        self.assertTrue(self.fires())
+        self.reach(self.conditions)
+        self.assertEqual(self.conditions()[0]["severity"], "ERROR")
+        self.assertIn("1 damaged", self.scrub())
+        self.assertEqual(self.value('weir_checksum_errors_total{reader="scrub"}'), 1)
+        self.assertEqual((self.value("weir_damaged_blocks"), self.value("weir_scrub_running")), (1, 0))
+        self.assertGreater(self.value("weir_scrub_read_bytes_total"), len(contents))
+        self.assertTrue(self.fires() and self.conditions())
+        nfs.remove(b"bad")
+        # The trees on the device are those of the last checkpoint.
+        self.reach(lambda: "0 damaged" in self.scrub())
+        self.assertFalse(self.fires())
+        self.reach(lambda: not self.conditions())
+        self.assertLess(abs(self.value("weir_scrub_finished_timestamp_seconds") - time.time()), 60)
+
+
 @unittest.skipUnless(PROMETHEUS and PROMTOOL, "there is no prometheus")
 class Scraped(unittest.TestCase):
     @classmethod

@@ -4,8 +4,8 @@
 //! - [`backend`]: volumes, exports and limits, as the control plane asks for them; [`exports`]: the
 //!   default rules;
 //! - [`snapshot_files`]: files of snapshots for the API; [`tree`]: access to a volume's files;
-//! - [`metrics`], [`space_metrics`], [`device_metrics`], [`counters`]: figures; [`health`]:
-//!   problems of the server as a whole;
+//! - [`metrics`], [`space_metrics`], [`device_metrics`], [`counters`], [`scrub_counters`]: figures;
+//!   [`health`]: problems of the server as a whole;
 //! - [`watch`], [`room`], [`fill`]: the files and the space of the host; [`data_folder`]: their
 //!   protection;
 //! - [`control_socket`], [`scrub`]: requests of commands to a running server;
@@ -25,6 +25,7 @@ pub mod os;
 pub mod port;
 pub mod room;
 pub mod scrub;
+pub mod scrub_counters;
 pub mod size;
 pub mod snapshot_files;
 pub mod space_metrics;

@@ -9,7 +9,8 @@
 //! | `weir_device_operation_seconds` | operation | histogram, likewise |
 //! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
 //! | `weir_client_bytes_total` | client | data moved, likewise |
-//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used in the last second, left |
+//! | `weir_limit_bytes_per_second`, `…_operations_…` | level, pool, volume, direction | limits in force |
+//! | `weir_limit_used_…` | the same (, client) | use of them in the last second |
 //! | `weir_limit_bound_seconds_total` | level, pool, volume, limit, direction | time in which requests of the volume waited for this limit |
 //! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit held requests of the volume back last, in the last second |
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
@@ -23,6 +24,8 @@
 //! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
 //! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
 //! | `weir_operation_wait_seconds_total` | pool, volume, wait | time that requests waited: for limits of a level (`pool`, `volume`, `client`), for the log to be durable (`log`), for the device (`device`), for what another client was granted (`claim`). Without a volume: what could not be attributed to one |
+//! | `weir_checksum_errors_total`, `weir_damaged_blocks` | reader | blocks not as written |
+//! | `weir_scrub_…` | | scrubs since the start |
 //! | `weir_condition` | kind, severity, resource | 1: a condition of `/v1/conditions` holds |
 //! | `weir_build_info` | version | 1 |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds` | | the server |
@@ -42,6 +45,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::scrub_counters::{ScrubCounters, ScrubFacts};
 pub use look::classes;
 use page::Page;
 pub use page::{Family, Pieces};
@@ -77,6 +81,7 @@ pub struct Metrics {
     live: Arc<Live>,
     nfs: Option<Arc<Service>>,
     smb: Option<Arc<weir_smb::Service>>,
+    scrubs: Arc<ScrubCounters>,
 }
 
 /// Which node of the limits.
@@ -164,7 +169,13 @@ impl Metrics {
             live,
             nfs,
             smb,
+            scrubs: Arc::default(),
         }
+    }
+
+    /// Returns the counters that scrubs fill.
+    pub fn scrubs(&self) -> Arc<ScrubCounters> {
+        Arc::clone(&self.scrubs)
     }
 
     /// Reads all counters: called once a second, so that no rate depends on who asks for it, or when. `at` is the present
@@ -259,7 +270,9 @@ impl Metrics {
         if let Some(service) = self.smb.as_ref() {
             smb(page, service);
         }
-        cache(page, self.cache.stats());
+        let stats = self.cache.stats();
+        cache(page, stats);
+        integrity(page, stats.damaged, &self.scrubs.facts());
         process(page, &*self.clock);
         conditions(page, &self.live.conditions.report());
         let family = "weir_build_info";
@@ -449,50 +462,28 @@ impl Scrape {
 
     fn limits(self: &Arc<Self>, page: &mut Pieces) {
         let clients = self.busiest_clients(|volume| volume.client_limits.is_limited());
-        for (family, figure) in [
-            (
-                ("weir_limit", "gauge", "A limit in force, a second."),
-                Figure::Limit,
-            ),
-            (
-                (
-                    "weir_limit_used",
-                    "gauge",
-                    "What is used of a limit, a second, of late.",
-                ),
-                Figure::Used,
-            ),
-            (
-                (
-                    "weir_limit_headroom",
-                    "gauge",
-                    "What is left of a limit, a second, of late.",
-                ),
-                Figure::Headroom,
-            ),
-        ] {
-            page.family(family);
-            let family = family.0;
+        for shown in LIMIT_FAMILIES {
+            page.family(shown.family);
             let scrape = Arc::clone(self);
             page.each(&self.pools, move |page, pool| {
                 let node = (Level::Pool, pool.id, None);
-                scrape.limit(page, (family, figure), node, (&pool.name, ""), &pool.limits);
+                scrape.limit(page, shown, node, (&pool.name, ""), &pool.limits);
             });
             let scrape = Arc::clone(self);
-            self.rows(page, family, move |page, family, pool, volume| {
+            self.rows(page, shown.family.0, move |page, _, pool, volume| {
                 let (id, of) = (volume.volume.0, (pool, &*volume.name));
                 let node = (Level::Volume, id, None);
-                scrape.limit(page, (family, figure), node, of, &volume.limits);
+                scrape.limit(page, shown, node, of, &volume.limits);
                 // What each client uses differs from client to client, and comes below.
                 let node = (Level::Client, id, None);
-                scrape.limit(page, (family, figure), node, of, &volume.client_limits);
+                scrape.limit(page, shown, node, of, &volume.client_limits);
             });
-            if figure != Figure::Limit {
+            if shown.used {
                 let scrape = Arc::clone(self);
                 page.each(&clients, move |page, row| {
                     let node = (Level::Client, row.volume.0, Some(row.client));
                     let of = (scrape.pool(row.pool), &*row.name);
-                    scrape.limit(page, (family, figure), node, of, &row.limits);
+                    scrape.limit(page, shown, node, of, &row.limits);
                 });
             }
         }
@@ -520,22 +511,25 @@ impl Scrape {
         });
     }
 
-    /// Adds a figure of each limit that is set for a node, as far as it is known.
+    /// Adds the limits that are set for a node, in one unit, or their use as far as it is known.
     fn limit(
         &self,
         page: &mut Page,
-        (family, figure): (&str, Figure),
+        shown: &LimitFamily,
         node: Node,
         (pool, volume): (&str, &str),
         limits: &Limits,
     ) {
         let client = node.2.map(|client| client.to_string());
         for (limit, rate) in rates_of(limits) {
-            let used = || self.metrics.rates.lock().used(node, limit);
-            let value = match figure {
-                Figure::Limit => Some(rate as f64),
-                Figure::Used => used(),
-                Figure::Headroom => used().map(|now| (rate as f64 - now).max(0.0)),
+            let (bytes, direction) = unit_of(limit);
+            if bytes != shown.bytes {
+                continue;
+            }
+            let value = if shown.used {
+                self.metrics.rates.lock().used(node, limit)
+            } else {
+                Some(rate as f64)
             };
             let Some(value) = value else {
                 continue;
@@ -544,10 +538,10 @@ impl Scrape {
                 ("level", node.0.name()),
                 ("pool", pool),
                 ("volume", volume),
-                ("limit", limit.name()),
+                ("direction", direction),
             ];
             labels.extend(client.as_deref().map(|client| ("client", client)));
-            page.sample(family, &labels, value);
+            page.sample(shown.family.0, &labels, value);
         }
     }
 
@@ -653,12 +647,64 @@ impl Scrape {
     }
 }
 
-/// The parts of a limit that are shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Figure {
-    Limit,
-    Used,
-    Headroom,
+/// A family of limits, or of their use, in one unit.
+struct LimitFamily {
+    family: Family,
+    /// The use of the last second, not the limit.
+    used: bool,
+    /// Bytes a second, not operations.
+    bytes: bool,
+}
+
+const LIMIT_FAMILIES: &[LimitFamily] = &[
+    LimitFamily {
+        family: (
+            "weir_limit_bytes_per_second",
+            "gauge",
+            "Limits on data in force.",
+        ),
+        used: false,
+        bytes: true,
+    },
+    LimitFamily {
+        family: (
+            "weir_limit_operations_per_second",
+            "gauge",
+            "Limits on operations in force.",
+        ),
+        used: false,
+        bytes: false,
+    },
+    LimitFamily {
+        family: (
+            "weir_limit_used_bytes_per_second",
+            "gauge",
+            "Data that counted for a limit in the last second.",
+        ),
+        used: true,
+        bytes: true,
+    },
+    LimitFamily {
+        family: (
+            "weir_limit_used_operations_per_second",
+            "gauge",
+            "Operations that counted for a limit in the last second.",
+        ),
+        used: true,
+        bytes: false,
+    },
+];
+
+/// Returns whether a limit is on bytes, not operations, and the direction that it limits.
+fn unit_of(limit: Limit) -> (bool, &'static str) {
+    match limit {
+        Limit::TotalBytes => (true, "both"),
+        Limit::ReadBytes => (true, "read"),
+        Limit::WriteBytes => (true, "write"),
+        Limit::TotalOps => (false, "both"),
+        Limit::ReadOps => (false, "read"),
+        Limit::WriteOps => (false, "write"),
+    }
 }
 
 fn direction_name(direction: Direction) -> &'static str {
@@ -918,6 +964,29 @@ fn cache(page: &mut Page, stats: CacheStats) {
     page.sample(family, &[], stats.ahead_wasted);
 }
 
+/// Adds damaged blocks and scrubs.
+fn integrity(page: &mut Page, damaged: u64, scrubs: &ScrubFacts) {
+    let family = "weir_checksum_errors_total";
+    let help = "Blocks read whose contents did not match their checksum.";
+    page.family(family, "counter", help);
+    page.sample(family, &[("reader", "request")], damaged);
+    page.sample(family, &[("reader", "scrub")], scrubs.faults);
+    let family = "weir_damaged_blocks";
+    let help = "Damaged blocks of the last scrub, and reads that met one since it began.";
+    page.family(family, "gauge", help);
+    page.sample(family, &[], scrubs.known(damaged));
+    let family = "weir_scrub_read_bytes_total";
+    page.family(family, "counter", "Data read and verified by scrubs.");
+    page.sample(family, &[], scrubs.read_bytes);
+    let family = "weir_scrub_running";
+    page.family(family, "gauge", "1: a scrub runs.");
+    page.sample(family, &[], u8::from(scrubs.running));
+    let family = "weir_scrub_finished_timestamp_seconds";
+    let help = "End of the last complete scrub since the server's start, since 1970; 0: none.";
+    page.family(family, "gauge", help);
+    page.sample(family, &[], scrubs.finished.unwrap_or(0));
+}
+
 fn process(page: &mut Page, clock: &dyn Clock) {
     let family = "process_start_time_seconds";
     page.family(family, "gauge", "When the server began, since 1970.");
@@ -927,6 +996,16 @@ fn process(page: &mut Page, clock: &dyn Clock) {
     let family = "process_cpu_seconds_total";
     page.family(family, "counter", "Processor time of the server.");
     page.sample(family, &[], crate::os::cpu_seconds());
+    if let Some((open, most)) = crate::os::open_files() {
+        let family = "process_open_fds";
+        page.family(family, "gauge", "Files that the server has open.");
+        page.sample(family, &[], open);
+        if let Some(most) = most {
+            let family = "process_max_fds";
+            page.family(family, "gauge", "Files that the server may have open.");
+            page.sample(family, &[], most);
+        }
+    }
     if let Some(bytes) = crate::os::resident_bytes() {
         let family = "process_resident_memory_bytes";
         page.family(family, "gauge", "Memory of the server.");

@@ -79,6 +79,16 @@ pub fn cpu_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
+/// Returns the number of files that this process has open, and how many it may have.
+pub fn open_files() -> Option<(u64, Option<u64>)> {
+    // The listing holds one itself.
+    let open = fs::read_dir("/proc/self/fd")
+        .ok()?
+        .count()
+        .saturating_sub(1);
+    Some((open as u64, getrlimit(Resource::Nofile).current))
+}
+
 /// Memory that this process has resident, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;

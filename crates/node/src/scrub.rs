@@ -11,6 +11,7 @@ use weir_base::Clock;
 use weir_volume::{Engine, ScrubFault, ScrubWatch};
 
 use crate::control_socket::Commands;
+use crate::scrub_counters::ScrubCounters;
 use crate::size::Size;
 
 /// Time between two reports of progress.
@@ -18,12 +19,28 @@ const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// The server's side: scrubs when asked to, one at a time.
 pub struct Scrubber {
-    /// The engine whose volumes are scrubbed.
-    pub engine: Arc<Engine>,
-    /// The source of time.
-    pub clock: Arc<dyn Clock>,
+    engine: Arc<Engine>,
+    clock: Arc<dyn Clock>,
     /// Held by the one that runs.
-    pub alone: Mutex<()>,
+    alone: Mutex<()>,
+    /// Results of all of them.
+    counters: Arc<ScrubCounters>,
+}
+
+impl Scrubber {
+    /// Creates one that has not run; `counters` get its results.
+    pub fn new(
+        engine: &Arc<Engine>,
+        clock: &Arc<dyn Clock>,
+        counters: Arc<ScrubCounters>,
+    ) -> Scrubber {
+        Scrubber {
+            engine: Arc::clone(engine),
+            clock: Arc::clone(clock),
+            alone: Mutex::default(),
+            counters,
+        }
+    }
 }
 
 impl Commands for Scrubber {
@@ -37,8 +54,11 @@ impl Commands for Scrubber {
             bail!("a scrub is already running");
         };
         let start = self.clock.monotonic();
+        let met = self.engine.aggregate().cache().stats().damaged;
+        self.counters.begin();
         let mut watch = Pace {
             clock: &*self.clock,
+            counters: &self.counters,
             start,
             noted: start,
             rate: rate.0,
@@ -47,10 +67,12 @@ impl Commands for Scrubber {
             faults: 0,
             say,
         };
-        let seen = self
-            .engine
-            .scrub(&mut watch)
-            .map_err(|error| anyhow!("{error}"))?;
+        let seen = self.engine.scrub(&mut watch);
+        let complete = seen.as_ref().ok().filter(|seen| seen.complete);
+        let now = self.clock.now().secs;
+        self.counters
+            .end(complete.map(|seen| (seen.faults, met, now)));
+        let seen = seen.map_err(|error| anyhow!("{error}"))?;
         let summary = format!(
             "{} tree nodes and {} data blocks read and verified, {} damaged{}",
             seen.nodes,
@@ -66,6 +88,7 @@ impl Commands for Scrubber {
 /// Keeps a scrub at its rate and reports its progress.
 struct Pace<'a> {
     clock: &'a dyn Clock,
+    counters: &'a ScrubCounters,
     start: Duration,
     noted: Duration,
     rate: u64,
@@ -105,6 +128,7 @@ impl ScrubWatch for Pace<'_> {
 
     fn pace(&mut self, bytes: u64) -> ControlFlow<()> {
         self.read = self.read.saturating_add(bytes);
+        self.counters.read(bytes);
         let due = Duration::from_secs_f64(self.read as f64 / self.rate as f64);
         let now = self.clock.monotonic();
         if let Some(early) = (self.start + due).checked_sub(now) {
@@ -123,6 +147,7 @@ impl ScrubWatch for Pace<'_> {
 
     fn fault(&mut self, fault: ScrubFault) {
         self.faults += 1;
+        self.counters.fault(self.faults);
         tracing::error!("scrub: {fault}");
         // The log has it, if no client listens.
         let _ = (self.say)(&format!("fault {fault}"));
@@ -137,10 +162,12 @@ mod tests {
     #[test]
     fn a_note_has_the_share_that_was_read() {
         let clock = SystemClock::new();
+        let counters = ScrubCounters::default();
         let note = |expected, read| {
             let mut say = |_: &str| Ok(());
             let pace = Pace {
                 clock: &clock,
+                counters: &counters,
                 start: Duration::ZERO,
                 noted: Duration::ZERO,
                 rate: 1,

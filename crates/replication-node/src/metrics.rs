@@ -9,7 +9,7 @@ use super::state::Replication;
 use weir_node::metrics::{Family, Pieces};
 
 /// Metric families, in the order of [`Row::figures`].
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 8] = [
     (
         "weir_snapmirror_transferred_bytes_total",
         "counter",
@@ -29,6 +29,11 @@ const FAMILIES: [Family; 7] = [
         "weir_snapmirror_lag_seconds",
         "gauge",
         "Age of the newest snapshot that the destination has.",
+    ),
+    (
+        "weir_snapmirror_newest_snapshot_timestamp_seconds",
+        "gauge",
+        "When that snapshot was taken, since 1970; the lag goes on from it when the server does not.",
     ),
     (
         "weir_snapmirror_healthy",
@@ -51,7 +56,7 @@ const FAMILIES: [Family; 7] = [
 struct Row {
     source: String,
     destination: String,
-    figures: [Option<f64>; 7],
+    figures: [Option<f64>; 8],
 }
 
 impl Replication {
@@ -78,6 +83,8 @@ impl Replication {
                         Some(read(&moved.wire)),
                         Some(r.transfer.as_ref().map_or(0, |t| t.rate) as f64),
                         r.lag(now.wall).map(|lag| lag as f64),
+                        r.lag(now.wall)
+                            .and_then(|_| Some(r.newest.as_ref()?.taken as f64)),
                         Some(flag(r.healthy)),
                         Some(flag(r.state == MirrorState::Snapmirrored)),
                         Some(flag(!idle)),

@@ -34,7 +34,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use weir_base::limits::engine::{EVICT_BATCH, EVICT_SEARCH as SEARCH, EVICT_SHARE};
@@ -65,6 +65,8 @@ pub struct Cache {
     /// Shard at which the next search for a page to evict begins.
     hand: AtomicUsize,
     ahead: Arc<Ahead>,
+    /// Blocks read whose contents did not match their pointer.
+    damaged: AtomicU64,
 }
 
 /// Counters since the cache was created, and its current size.
@@ -82,6 +84,8 @@ pub struct CacheStats {
     pub ahead_wasted: u64,
     /// Read-ahead blocks that are in memory or being read, and have not been requested.
     pub ahead_unread: usize,
+    /// Blocks read whose contents did not match their pointer.
+    pub damaged: u64,
 }
 
 impl Cache {
@@ -98,6 +102,7 @@ impl Cache {
             shards,
             hand: AtomicUsize::new(0),
             ahead,
+            damaged: AtomicU64::new(0),
         }
     }
 
@@ -209,6 +214,7 @@ impl Cache {
     /// Returns the sums over all shards; each shard is locked for a moment.
     pub fn stats(&self) -> CacheStats {
         let mut sum = self.ahead.stats();
+        sum.damaged = self.damaged.load(Ordering::Relaxed);
         for slot in &self.shards {
             let s = slot.0.lock();
             sum.hits += s.hits;

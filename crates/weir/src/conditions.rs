@@ -15,6 +15,7 @@ use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
 use weir_node::health::{Health, Subject};
+use weir_node::scrub_counters::ScrubCounters;
 use weir_node::size::Size;
 use weir_pair_node::Pair;
 use weir_replication_node::Replication;
@@ -53,6 +54,8 @@ pub struct Sources {
     pub pair: Option<Arc<Pair>>,
     /// The API's certificate.
     pub certificate: Option<PathBuf>,
+    /// Scrubs, and damaged blocks that they found.
+    pub scrubs: Arc<ScrubCounters>,
 }
 
 /// Finds conditions.
@@ -92,6 +95,7 @@ impl Finder {
         self.held(at, &view, &mut found);
         let volumes = self.space(&view, &mut found);
         self.server(&mut found);
+        found.extend(self.damage());
         self.certificate(at, now, &mut found);
         self.pair(&mut found);
         let relations = &view.relations;
@@ -229,6 +233,26 @@ impl Finder {
         condition
             .details
             .insert("sizeBytes".to_owned(), json!(size));
+        Some(condition)
+    }
+
+    /// Finds damaged blocks.
+    fn damage(&self) -> Option<Condition> {
+        let reads = self.sources.engine.aggregate().cache().stats().damaged;
+        let known = self.sources.scrubs.facts().known(reads);
+        if known == 0 {
+            return None;
+        }
+        let message = format!(
+            "blocks of the aggregate are not what was written: scrubs and requests have met {known}"
+        );
+        let action = "Find the files with weir scrub, restore them from snapshots or backups, and check the device; a \
+                      scrub that finds nothing clears this";
+        let kind = Kind::ChecksumFault;
+        let mut condition = Condition::new(kind, Severity::Error, "aggregate", message, action);
+        condition
+            .details
+            .insert("damagedBlocks".to_owned(), json!(known));
         Some(condition)
     }
 

@@ -205,16 +205,16 @@ pub fn run(args: &Serve) -> Result<()> {
         control: plane.control(),
     };
     described::begin(&live, pair.clone(), described);
-    let replication = plane.replication().context("replication")?;
     let mut finder = Finder::new(conditions::Sources {
         live,
         engine: storage.engine(),
         health: Arc::clone(&health),
         vfs: storage.node().vfs(),
         control: plane.control(),
-        replication,
+        replication: plane.replication().context("replication")?,
         pair: pair.clone(),
         certificate,
+        scrubs: storage.metrics().scrubs(),
     });
     let sampler = Sampler::start(storage.metrics(), Arc::clone(&clock), move |at| {
         finder.find(at);

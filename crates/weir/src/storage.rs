@@ -361,11 +361,6 @@ impl Storage {
         if let Some(tls) = opened.tls {
             rpc.protect(tls);
         }
-        let scrubber = Scrubber {
-            engine: Arc::clone(&engine),
-            clock: Arc::clone(clock),
-            alone: parking_lot::Mutex::default(),
-        };
         let now = u64::try_from(clock.now().secs).unwrap_or(0);
         let live = Arc::new(Live::new(usize::try_from(opened.live)?, now));
         let metrics = Arc::new(Metrics::new(
@@ -380,7 +375,7 @@ impl Storage {
             membership,
             next: Asked {
                 accounts: Arc::clone(&accounts),
-                next: scrubber,
+                next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
         };
         let commands = PairCommands {

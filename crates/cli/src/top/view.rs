@@ -200,6 +200,34 @@ fn abridge<'a>(names: impl Iterator<Item = &'a mut String> + 'a) {
     }
 }
 
+/// Beginning of the names of the families that say how much of a limit is used.
+const USED: &str = "weir_limit_used_";
+
+/// Returns the name of the limit that a sample of a family `FAMILY{bytes,operations}_per_second` is
+/// about, such as `read_bytes`.
+fn limit_of(s: &Sample, family: &str) -> Option<String> {
+    let unit = match s.name.strip_prefix(family)? {
+        "bytes_per_second" => "bytes",
+        "operations_per_second" => "ops",
+        _ => return None,
+    };
+    Some(match s.label("direction") {
+        direction @ ("read" | "write") => format!("{direction}_{unit}"),
+        _ => unit.to_owned(),
+    })
+}
+
+/// Returns the limits in force by level, pool, volume and name.
+fn limits(now: &Look) -> HashMap<([String; 3], String), f64> {
+    let of = |s: &Sample| Some(((levels(s), limit_of(s, "weir_limit_")?), s.value));
+    now.samples.iter().filter_map(of).collect()
+}
+
+/// Returns the labels that a limit and its use have in common.
+fn levels(s: &Sample) -> [String; 3] {
+    ["level", "pool", "volume"].map(|name| s.label(name).to_owned())
+}
+
 /// Makes a view of two samples.
 pub fn between(before: &Look, now: &Look) -> View {
     let span = (now.at - before.at).max(1e-3);
@@ -227,12 +255,7 @@ pub fn between(before: &Look, now: &Look) -> View {
     let mut buckets: BTreeMap<(String, String), Buckets> = BTreeMap::new();
     let mut buckets_of_pools: BTreeMap<String, Buckets> = BTreeMap::new();
     let mut buckets_of_clients: BTreeMap<String, Buckets> = BTreeMap::new();
-    let limit_of =
-        |s: &'_ Sample| ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
-    let mut limits: HashMap<[String; 4], f64> = HashMap::new();
-    for s in now.samples.iter().filter(|s| s.name == "weir_limit") {
-        limits.insert(limit_of(s), s.value);
-    }
+    let limits = limits(now);
     let bound = held_back(now, rate);
     for s in &now.samples {
         let (pool, name) = (s.label("pool"), s.label("volume"));
@@ -276,14 +299,16 @@ pub fn between(before: &Look, now: &Look) -> View {
                 }
             }
             "weir_throttle_queue_length" => volumes.entry(key()).or_default().queue += s.value,
-            "weir_limit_used" => {
-                if let Some(limit) = limits.get(&limit_of(s)).filter(|limit| **limit > 0.0) {
+            name if name.starts_with(USED) => {
+                let limit = limit_of(s, USED).unwrap_or_default();
+                let of = (levels(s), limit.clone());
+                if let Some(most) = limits.get(&of).filter(|most| **most > 0.0) {
                     let row = match (s.label("level"), s.label("client")) {
                         ("pool", _) => pools.entry(pool.to_owned()).or_default(),
                         ("client", client) => clients.entry(client.to_owned()).or_default(),
                         _ => volumes.entry(key()).or_default(),
                     };
-                    row.limited(s.value / limit, *limit, s.label("limit"));
+                    row.limited(s.value / most, *most, &limit);
                 }
             }
             "weir_client_operation_seconds_count" => {
@@ -475,8 +500,8 @@ mod tests {
              weir_client_operation_seconds_bucket{{client=\"10.0.0.1\",le=\"0.008\"}} {count}\n\
              weir_client_operation_seconds_bucket{{client=\"10.0.0.1\",le=\"+Inf\"}} {count}\n\
              weir_client_operation_seconds_count{{client=\"10.0.0.1\"}} {count}\n\
-             weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
-             weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1000\n\
+             weir_limit_bytes_per_second{{level=\"volume\",pool=\"p\",volume=\"v\",direction=\"both\"}} 2000\n\
+             weir_limit_used_bytes_per_second{{level=\"volume\",pool=\"p\",volume=\"v\",direction=\"both\"}} 1000\n\
              weir_limit_bound_seconds_total{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} {at}\n\
              weir_throttle_queue_length{{pool=\"p\",volume=\"v\"}} 3\n",
             count as f64 * 0.002
@@ -528,8 +553,8 @@ mod tests {
     #[test]
     fn a_client_is_held_back_by_what_holds_its_volume_back() {
         let page = "weir_uptime_seconds 7.5\n\
-             weir_limit{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 50\n\
-             weir_limit_used{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",limit=\"read_ops\"} 40\n\
+             weir_limit_operations_per_second{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",direction=\"read\"} 50\n\
+             weir_limit_used_operations_per_second{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",direction=\"read\"} 40\n\
              weir_limit_bound_seconds_total{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
              weir_client_throttled_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
              weir_client_throttled_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";

@@ -159,12 +159,11 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         )),
         [0.00002, 1.0]
     );
-    let limit = format!(r#"level="volume",{labels},limit="bytes""#);
-    assert_eq!(value(&page, &format!("weir_limit{{{limit}}}")), 1000.0);
-    assert_eq!(value(&page, &format!("weir_limit_used{{{limit}}}")), 500.0);
+    let limit = format!(r#"level="volume",{labels},direction="both""#);
+    let of_limit = |family: &str| value(&page, &format!("{family}{{{limit}}}"));
     assert_eq!(
-        value(&page, &format!("weir_limit_headroom{{{limit}}}")),
-        500.0
+        ["weir_limit", "weir_limit_used"].map(|of| of_limit(&format!("{of}_bytes_per_second"))),
+        [1000.0, 500.0]
     );
     let pool = r#"level="pool",pool="po\"ol",volume="""#;
     assert_eq!(
@@ -175,7 +174,7 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         1.0
     );
     // A READ and what metadata took.
-    let operations = format!(r#"weir_limit_used{{{pool},limit="ops"}}"#);
+    let operations = format!(r#"weir_limit_used_operations_per_second{{{pool},direction="both"}}"#);
     assert_eq!(value(&page, &operations), 2.0);
     assert_eq!(
         ["read", "write"].map(|direction| value(
@@ -360,8 +359,8 @@ fn a_piece_is_small_however_many_volumes_there_are() {
             "weir_operation_seconds_bucket",
             10 * (BUCKETS as u64 * DETAILED as u64 + VOLUMES - DETAILED as u64),
         ),
-        ("weir_limit", 3 * VOLUMES),
-        ("weir_limit_used", 2 * VOLUMES),
+        ("weir_limit_bytes_per_second", 3 * VOLUMES),
+        ("weir_limit_used_bytes_per_second", 2 * VOLUMES),
         ("weir_throttle_queue_length", 2 * VOLUMES),
     ] {
         let begin = format!("{family}{{");

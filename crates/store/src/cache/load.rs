@@ -309,6 +309,7 @@ fn deliver(
         if ptr.verifies(&frame) {
             Ok(frame.freeze())
         } else {
+            duty.cache.damaged.fetch_add(1, Ordering::Relaxed);
             Err(StoreError::Corrupt {
                 addr: ptr.addr,
                 what: "wrong checksum",
