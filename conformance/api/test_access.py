@@ -53,6 +53,21 @@ class Access(unittest.TestCase):
         self.assertEqual(ask("POST", POOLS, "editor", POOL, {"storagePoolId": "e"})[0], 200)
         self.assertEqual(ask("GET", "tokens", "editor")[0], 403)
         self.assertEqual(ask("GET", "auditEntries", "editor")[0], 403)
+        # Viewers may ask what would become of tokens; the refusal is that of the change.
+        only = {"validateOnly": "true"}
+        status, would = ask("POST", "tokens", "viewer", {"role": "EDITOR", "ttl": "60s"}, {"tokenId": "new", **only})
+        self.assertEqual((status, would["response"]["name"], would["response"]["role"]), (200, "tokens/new", "EDITOR"))
+        self.assertTrue(would["validateOnly"] and "expireTime" in would["response"], would)
+        self.assertNotIn("token", would["response"])
+        self.assertEqual(ask("DELETE", "tokens/t-admin", "viewer", None, only)[0], 200)
+        for method, path, body, query in (("POST", "tokens", {"role": "EDITOR"}, {"tokenId": "t-viewer"}),
+                                          ("POST", "tokens", {"role": "OWNER"}, {"tokenId": "new"}),
+                                          ("DELETE", "tokens/none", None, {})):
+            check = ask(method, path, "viewer", body, {**query, **only})
+            self.assertGreaterEqual(check[0], 400)
+            self.assertEqual(check, ask(method, path, "admin", body, query))
+        status, listed = ask("GET", "tokens", "admin")
+        self.assertEqual(len(listed["tokens"]), 3)
         status, audit = ask("GET", "auditEntries", "admin")
         self.assertEqual(status, 200)
         self.assertTrue(any(e["actor"] == "t-editor" and e["resource"].endswith("/storagePools/e")

@@ -130,12 +130,22 @@ class Files(Case):
 
     def test_restores(self):
         body = {"snapshot": "s2", "path": "/reports/may.csv"}
+        # A dry run says what would be, and makes nothing.
+        only = {"validateOnly": "true"}
+        would = self.ok("POST", f"{V}:restoreFile", body, **only)
+        self.assertEqual((would["validateOnly"], would["response"]["path"], would["response"]["sizeBytes"]),
+                         (True, "/reports/may.csv.from-s2", str(len(BIG))))
+        for wrong in ({**body, "snapshot": "none"}, {**body, "path": "/reports/none"}, {**body, "path": "/passwd"}):
+            check = self.server.ask("POST", f"{V}:restoreFile", wrong, only)
+            self.assertGreaterEqual(check[0], 400)
+            self.assertEqual(check, self.server.ask("POST", f"{V}:restoreFile", wrong))
         done = self.ok("POST", f"{V}:restoreFile", body)
         self.assertEqual((done["path"], done["sizeBytes"]), ("/reports/may.csv.from-s2", str(len(BIG))))
         file = self.nfs.lookup(b"may.csv.from-s2", self.dir)
         self.assertEqual(self.nfs.read(file), BIG)
         self.assertEqual(self.nfs.stat(file), (0o640, 1234, 5678, len(BIG), (1700000000, 500000000)))
         self.refused(409, "ALREADY_EXISTS", "POST", f"{V}:restoreFile", body)
+        self.assertEqual(self.server.ask("POST", f"{V}:restoreFile", body, only)[0], 409)
         # In place as long as nothing is there; over it only when asked.
         self.ok("POST", f"{V}:restoreFile", {"snapshot": "s3", "path": "/reports/may.csv", "inPlace": True})
         self.assertEqual(self.nfs.read(self.nfs.lookup(b"may.csv", self.dir)), b"second")

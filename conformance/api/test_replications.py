@@ -125,6 +125,71 @@ class NetApp(Replicated):
         for volume in (source, copy.name):
             self.client.delete_volume(request={"name": volume, "force": True}).result(timeout=30)
 
+    def checked(self, method, path, body=None, **query):
+        """Checks a change; returns the resource as it would be, or the refusal that the submission gets as well."""
+        def names():
+            return [one["name"] for of in ("volumes", "operations") for one in self.ok("GET", f"{PLACE}/{of}").get(of, [])]
+
+        before = names()
+        check = self.server.ask(method, path, body, {**query, "validateOnly": "true"})
+        self.assertEqual(names(), before)
+        if check[0] == 200:
+            self.assertTrue(check[1]["validateOnly"] and check[1]["done"], check)
+            return check[1]["response"]
+        self.assertEqual(self.server.ask(method, path, body, query), check)
+        return check[1]["error"]
+
+    def test_a_dry_run_says_what_the_change_would_say(self):
+        source = self.volume("dry")
+        name = f"{source}/replications/r"
+        to = {"storagePool": f"{PLACE}/storagePools/far", "volumeId": "drycopy"}
+        body = {"replicationSchedule": "HOURLY", "destinationVolumeParameters": to, "labels": {"a": "b"}}
+        create = ("POST", f"{source}/replications")
+        would = self.checked(*create, body, replicationId="r")
+        self.assertEqual((would["name"], would["role"], would["destinationVolume"], would["labels"], would["state"]),
+                         (name, "SOURCE", f"{PLACE}/volumes/drycopy", {"a": "b"}, "READY"))
+        for wrong, status in (({**body, "replicationSchedule": "NEVER"}, "INVALID_ARGUMENT"),
+                              ({**body, "destinationVolumeParameters": {**to, "storagePool": "none"}}, None),
+                              ({**body, "destinationVolumeParameters": {**to, "volumeId": "dry"}}, "ALREADY_EXISTS"),
+                              ({**body, "labels": {"a": "B" * 70}}, "INVALID_ARGUMENT")):
+            error = self.checked(*create, wrong, replicationId="r")
+            self.assertTrue(error["message"] and error["status"] == (status or error["status"]), error)
+        self.assertEqual(self.checked("DELETE", name)["status"], "NOT_FOUND")
+        # A copy of another node's volume cannot be made here, and the dry run says so.
+        peer = {"replication": "r", "peerClusterName": "far", "peerSvmName": "weir", "peerVolumeName": "data"}
+        hybrid = {"storagePool": "near", "shareName": "hybrid", "capacityGib": "100", "protocols": ["NFSV3"],
+                  "hybridReplicationParameters": peer}
+        self.assertIn("--replication ADDR:PORT", self.checked("POST", f"{PLACE}/volumes", hybrid, volumeId="hybrid")["message"])
+
+        made = self.ok("POST", f"{source}/replications", body, replicationId="r")
+        self.assertTrue(made["done"], made)
+        shown = self.reached(name, "MIRRORED")
+        self.assertEqual({key: shown[key] for key in would if key not in ("mirrorState", "transferStats", "createTime")},
+                         {key: would[key] for key in would if key not in ("mirrorState", "transferStats", "createTime")})
+        self.assertEqual(self.checked(*create, body, replicationId="r")["status"], "ALREADY_EXISTS")
+        changed = self.checked("PATCH", name, {"description": "x", "replicationSchedule": "DAILY"},
+                               updateMask="description,replicationSchedule")
+        self.assertEqual((changed["description"], changed["replicationSchedule"]), ("x", "DAILY"))
+        self.assertEqual(self.checked("PATCH", name, {"replicationSchedule": "NEVER"},
+                                      updateMask="replicationSchedule")["status"], "INVALID_ARGUMENT")
+        for verb in ("resume", "reverseDirection"):
+            self.assertEqual(self.checked("POST", f"{name}:{verb}", {})["status"], "FAILED_PRECONDITION")
+        self.assertTrue(self.checked("POST", f"{name}:sync", {})["healthy"])
+        self.assertEqual(self.checked("POST", f"{name}:stop", {})["mirrorState"], "STOPPED")
+        self.assertEqual(self.ok("GET", name)["mirrorState"], "MIRRORED")
+        self.ok("POST", f"{name}:stop", {})
+        self.assertEqual(self.checked("POST", f"{name}:sync", {})["status"], "FAILED_PRECONDITION")
+        turned = self.checked("POST", f"{name}:reverseDirection", {})
+        self.assertEqual((turned["role"], turned["sourceVolume"]), ("DESTINATION", f"{PLACE}/volumes/drycopy"))
+        self.assertNotEqual(self.checked("POST", f"{name}:resume", {})["mirrorState"], "STOPPED")
+        self.assertEqual(self.checked("DELETE", name), {})
+        self.assertEqual(self.ok("GET", name)["mirrorState"], "STOPPED")
+        # The command line asks in the same way.
+        done = subprocess.run([WEIR, "volumes", "replications", "delete", "r", "--volume=dry", "--validate-only",
+                               f"--server={self.server.url}", "--project=p1", "--location=us-central1"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "Nothing was changed" in done.stderr), (0, True), done)
+        self.ok("DELETE", name)
+
     def test_a_copy_of_another_nodes_volume_leaves_nothing_where_that_cannot_be_paired(self):
         peer = n.HybridReplicationParameters(
             replication="r", peer_cluster_name="far", peer_svm_name="weir", peer_volume_name="data")

@@ -6,7 +6,9 @@ use crate::assertion;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, check_id, required};
 use crate::json::{Object, abbreviate, decode_body};
+use crate::preview;
 use crate::query::Query;
+use crate::route::VALIDATE_ONLY;
 use crate::schema::own;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -110,7 +112,17 @@ pub async fn create_token(
         .map(|ttl| lifetime(&ttl))
         .transpose()?;
     let control = app.control();
-    if let Some(key) = account_key(&mut f)? {
+    let key = account_key(&mut f)?;
+    if query.flag(VALIDATE_ONLY)? {
+        let checked = control.check_token(&id, role, lifetime, key, actor).await;
+        let record = checked.map_err(ApiError::refused)?;
+        return Ok(checked_token(
+            &record,
+            "create",
+            Value::Object(token(&record)),
+        ));
+    }
+    if let Some(key) = key {
         let made = control.create_account(&id, role, lifetime, key, actor);
         let record = made.await.map_err(ApiError::refused)?;
         return Ok(Value::Object(token(&record)));
@@ -166,11 +178,22 @@ fn lifetime(ttl: &str) -> ApiResult<Duration> {
     })
 }
 
-/// Revokes a token, by its id.
+/// Returns the answer to a change of a token that is checked only.
+fn checked_token(record: &TokenRecord, verb: &str, response: Value) -> Value {
+    let target = format!("tokens/{}", record.name);
+    Value::Object(preview::checked(&target, verb, response))
+}
+
+/// Revokes a token, by its id; with `only`, checks that it could.
 ///
 /// # Errors
 /// NOT_FOUND: no token has this id.
-pub async fn delete_token(app: &AppState, actor: &Actor, id: &str) -> ApiResult<Value> {
+pub async fn delete_token(app: &AppState, actor: &Actor, id: &str, only: bool) -> ApiResult<Value> {
+    if only {
+        let checked = app.control().check_revocation(id).await;
+        let record = checked.map_err(ApiError::refused)?;
+        return Ok(checked_token(&record, "delete", json!({})));
+    }
     let gone = app.control().revoke_token(id, actor).await;
     gone.map_err(ApiError::refused)?;
     Ok(json!({}))

@@ -387,16 +387,7 @@ pub(crate) async fn answer(
     let domain = domain(matched.route, surface);
     let outcome = async {
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
-        let asks =
-            matched.route.parameters().contains(&VALIDATE_ONLY) && query.flag(VALIDATE_ONLY)?;
-        gate::has(
-            &actor,
-            if asks {
-                Role::Viewer
-            } else {
-                role(matched.route)
-            },
-        )?;
+        gate::has(&actor, asked_role(matched.route, &query)?)?;
         let any = matches!(
             matched.route.action,
             Action::Ontap | Action::Missing | Action::Unimplemented(..)
@@ -671,6 +662,18 @@ fn ontap_response(reply: &Reply) -> Response {
         );
     }
     r
+}
+
+/// Returns the role that a request takes: viewers may have any change checked.
+fn asked_role(route: &Route, query: &Query) -> ApiResult<Role> {
+    let asks = route.parameters().contains(&VALIDATE_ONLY) && query.flag(VALIDATE_ONLY)?;
+    // The answer to a restore tells of a file, so that its dry run takes the role of a search.
+    let tells = matches!(route.action, Action::RestoreFile(_));
+    Ok(if asks && !tells {
+        Role::Viewer
+    } else {
+        role(route)
+    })
 }
 
 /// Returns the role that an action takes.

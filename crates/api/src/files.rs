@@ -9,6 +9,7 @@ use crate::connections::{Slot, Working};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::json::{Object, abbreviate, decode_body};
+use crate::preview;
 use crate::query::Query;
 use crate::schema::own;
 use axum::body::{Body, Bytes};
@@ -198,6 +199,18 @@ pub trait Files: Send + Sync {
         path: &FilePath,
         place: Place,
     ) -> Result<(FilePath, FileState), Refusal>;
+    /// Checks what [`Files::restore`] checks before it copies. Returns the path that the file would
+    /// get, and its state in the snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Files::restore`].
+    fn check_restore(
+        &self,
+        key: &str,
+        snapshot: &str,
+        path: &FilePath,
+        place: Place,
+    ) -> Result<(FilePath, FileState), Refusal>;
 }
 
 /// The files, and how many requests use them at once.
@@ -298,11 +311,11 @@ impl Wanted<'_> {
         Ok(shown(&path, &found))
     }
 
-    /// Answers `:restoreFile`.
+    /// Answers `:restoreFile`; with `only`, checks it.
     ///
     /// # Errors
     /// INVALID_ARGUMENT naming the field, or what [`Files::restore`] says.
-    pub(crate) async fn restore(&self, body: &[u8]) -> ApiResult<Value> {
+    pub(crate) async fn restore(&self, body: &[u8], only: bool) -> ApiResult<Value> {
         let mut f = Fields::new(decode_body(&own::RESTORE_FILE_REQUEST, body)?);
         let snapshot = crate::fields::required(f.text("snapshot").value(), "snapshot")?;
         let (text, bytes) = (f.text("path").value(), f.text("pathBytes").value());
@@ -317,16 +330,29 @@ impl Wanted<'_> {
         let snapshot = snapshot.rsplit('/').next().unwrap_or_default().to_owned();
         let (shelf, key) = (self.shelf()?, self.key()?);
         let permit = place(&shelf.jobs, MAX_FILE_JOBS, "searches and restores")?;
-        let line = self.note("restoreFile", Some(&snapshot), &path).await?;
+        let verb = if only {
+            "checkRestoreFile"
+        } else {
+            "restoreFile"
+        };
+        let line = self.note(verb, Some(&snapshot), &path).await?;
         let files = Arc::clone(&shelf.files);
         let done = waiting(move || {
             // For as long as the copy goes on, whether or not the client waits for it.
             let _permit = permit;
-            files.restore(&key, &snapshot, &path, place_of)
+            if only {
+                files.check_restore(&key, &snapshot, &path, place_of)
+            } else {
+                files.restore(&key, &snapshot, &path, place_of)
+            }
         });
         let (path, state) = self.ended(line, done.await?).await?;
         let mut out = described(&state);
         named(&mut out, &path);
+        if only {
+            let (target, response) = (self.volume.to_string(), Value::Object(out));
+            out = preview::checked(&target, "restoreFile", response);
+        }
         Ok(Value::Object(out))
     }
 

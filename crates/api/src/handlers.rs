@@ -77,7 +77,10 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::SplitStatus => a.split_status(),
         Action::Rename(kind) => a.rename(kind).await,
         Action::FindFile(kind) => a.file_of(kind)?.find(&a.query).await,
-        Action::RestoreFile(kind) => a.file_of(kind)?.restore(&a.body).await,
+        Action::RestoreFile(kind) => {
+            let only = a.query.flag(VALIDATE_ONLY)?;
+            a.file_of(kind)?.restore(&a.body, only).await
+        }
         Action::SwitchPool => {
             let name = a.name()?;
             a.submit(Mutation::SwitchPool(name)).await
@@ -101,32 +104,12 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
             a.found()?;
             Ok(json!({}))
         }
-        Action::ListReplications => a.replications().await,
-        Action::GetReplication => {
-            let object = a.of_volume()?.get(a.part(3)).await?;
-            Ok(encode(&na::REPLICATION, &object, a.enums))
-        }
-        Action::CreateReplication => {
-            let body = a.decode(&na::REPLICATION)?;
-            let id = a.query.get("replicationId");
-            a.of_volume()?.create(id, body).await
-        }
-        Action::UpdateReplication => {
-            let body = a.decode(&na::REPLICATION)?;
-            let mask = a.query.get("updateMask");
-            a.of_volume()?.update(a.part(3), mask, body).await
-        }
-        Action::DeleteReplication => a.of_volume()?.delete(a.part(3)).await,
-        Action::Replication(verb) => {
-            let body = match (a.body.is_empty(), verb) {
-                (true, _) => Object::new(),
-                (_, replications::Verb::EstablishPeering) => {
-                    a.decode(&na::ESTABLISH_PEERING_REQUEST)?
-                }
-                _ => a.decode(&na::STOP_REPLICATION_REQUEST)?,
-            };
-            a.of_volume()?.act(a.part(3), verb, body).await
-        }
+        Action::ListReplications
+        | Action::GetReplication
+        | Action::CreateReplication
+        | Action::UpdateReplication
+        | Action::DeleteReplication
+        | Action::Replication(_) => a.replicated().await,
         Action::Ontap => a.ontap().await,
         Action::EmptyList(_) => {
             a.place_or_everywhere()?;
@@ -136,7 +119,10 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::Unimplemented(what, instead) => Err(ApiError::unimplemented(what, instead)),
         Action::ListTokens => admin::list_tokens(a.app).await,
         Action::CreateToken => admin::create_token(a.app, &a.actor, &a.query, &a.body).await,
-        Action::DeleteToken => admin::delete_token(a.app, &a.actor, a.part(0)).await,
+        Action::DeleteToken => {
+            let only = a.query.flag(VALIDATE_ONLY)?;
+            admin::delete_token(a.app, &a.actor, a.part(0), only).await
+        }
         Action::ListAudit => admin::list_audit(a.app, &a.actor, &a.query).await,
         _ => a.observed().await,
     }
@@ -168,6 +154,40 @@ impl Asked<'_> {
                 Err(e) => Err(e),
             }),
             _ => None,
+        }
+    }
+
+    /// Answers a request about replications.
+    async fn replicated(&self) -> ApiResult<Value> {
+        match self.route.action {
+            Action::ListReplications => self.replications().await,
+            Action::GetReplication => {
+                let object = self.of_volume()?.get(self.part(3)).await?;
+                Ok(encode(&na::REPLICATION, &object, self.enums))
+            }
+            Action::CreateReplication => {
+                let body = self.decode(&na::REPLICATION)?;
+                let id = self.query.get("replicationId");
+                self.of_volume()?.create(id, body).await
+            }
+            Action::UpdateReplication => {
+                let body = self.decode(&na::REPLICATION)?;
+                let mask = self.query.get("updateMask");
+                self.of_volume()?.update(self.part(3), mask, body).await
+            }
+            Action::DeleteReplication => self.of_volume()?.delete(self.part(3)).await,
+            Action::Replication(verb) => {
+                let body = match (self.body.is_empty(), verb) {
+                    (true, _) => Object::new(),
+                    (_, replications::Verb::EstablishPeering) => {
+                        self.decode(&na::ESTABLISH_PEERING_REQUEST)?
+                    }
+                    _ => self.decode(&na::STOP_REPLICATION_REQUEST)?,
+                };
+                self.of_volume()?.act(self.part(3), verb, body).await
+            }
+            // No other action gets here.
+            _ => Err(ApiError::unimplemented("Replication", "")),
         }
     }
 
@@ -381,7 +401,7 @@ impl Asked<'_> {
         };
         let mut body = self.decode(kind.message())?;
         if let (Kind::Volume, Some(peer)) = (kind, netapp::take_hybrid(&mut body)) {
-            let copy = self.replications_of(place.volume(&id));
+            let copy = self.replications_of(place.volume(&id))?;
             return copy.create_of_peer(peer, body).await;
         }
         let mutation = match kind {
@@ -784,17 +804,18 @@ impl Asked<'_> {
 
     /// Returns the request, as one about the replications of the volume that the path names.
     fn of_volume(&self) -> ApiResult<replications::Asked<'_>> {
-        Ok(self.replications_of(self.volume(Surface::Netapp)?))
+        self.replications_of(self.volume(Surface::Netapp)?)
     }
 
-    fn replications_of(&self, volume: VolumeName) -> replications::Asked<'_> {
-        replications::Asked {
+    fn replications_of(&self, volume: VolumeName) -> ApiResult<replications::Asked<'_>> {
+        Ok(replications::Asked {
             app: self.app,
             actor: self.actor.clone(),
             volume,
             enums: self.enums,
             at: self.at,
-        }
+            only: self.query.flag(VALIDATE_ONLY)?,
+        })
     }
 
     async fn replications(&self) -> ApiResult<Value> {

@@ -16,13 +16,6 @@ use weir_control::{Mutation, Resource, View, rules};
 /// `preview`.
 pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) -> Value {
     let target = mutation.target();
-    let mut out = Object::new();
-    out.insert("done".to_owned(), json!(true));
-    out.insert("validateOnly".to_owned(), json!(true));
-    let mut metadata = Object::new();
-    metadata.insert("target".to_owned(), json!(target.to_string()));
-    metadata.insert("verb".to_owned(), json!(mutation.verb()));
-    out.insert("metadata".to_owned(), Value::Object(metadata));
     let shown = lro::shown(view, &target, at).filter(|_| mutation.verb() != "delete");
     let response = shown.map(|mut object| {
         // The state that the operation ends in, not the one in which its job begins.
@@ -31,11 +24,26 @@ pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) ->
         }
         encode(lro::message(&target), &object, enums)
     });
-    out.insert("response".to_owned(), response.unwrap_or_else(|| json!({})));
+    let response = response.unwrap_or_else(|| json!({}));
+    let mut out = checked(&target.to_string(), mutation.verb(), response);
     if let Some(preview) = limits(view, view.resource(&target)) {
         out.insert("preview".to_owned(), preview);
     }
     Value::Object(out)
+}
+
+/// Returns the answer to a change that would be accepted: `response` is the resource as the change
+/// would leave it.
+pub fn checked(target: &str, verb: &str, response: Value) -> Object {
+    let mut out = Object::new();
+    out.insert("done".to_owned(), json!(true));
+    out.insert("validateOnly".to_owned(), json!(true));
+    out.insert(
+        "metadata".to_owned(),
+        json!({"target": target, "verb": verb}),
+    );
+    out.insert("response".to_owned(), response);
+    out
 }
 
 /// Returns the limit of a volume, where it comes from, and what its pool has left; of a pool what

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_control::rules::capacity;
 use weir_control::{
     Actor, Labels, Mutation, Name, Operation, Outcome, Place, QosType, ReplicationName,
     ReplicationVerb, Role, Status, View, VolumeName,
@@ -26,12 +27,13 @@ use crate::app::{AppState, cluster};
 use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, check_id, required};
-use crate::json::{EnumsAs, Object, abbreviate};
+use crate::json::{EnumsAs, Object, abbreviate, encode};
 use crate::lro;
 use crate::mask::Mask;
 use crate::mount::Mounts;
 use crate::netapp;
 use crate::ontap::time;
+use crate::preview;
 use crate::schema::netapp::REPLICATION;
 
 /// Making the volume to copy into waits for this at most.
@@ -168,6 +170,19 @@ pub struct Asked<'a> {
     pub enums: EnumsAs,
     /// Addresses that clients mount from.
     pub at: Mounts,
+    /// The change is checked and described, and not made (`validateOnly`).
+    pub only: bool,
+}
+
+/// Steps of a replication that are checked together.
+struct Planned {
+    verb: ReplicationVerb,
+    id: String,
+    /// Destination of the relationship that they change.
+    destination: Path,
+    /// Volume that is to be made first.
+    volume: Option<Mutation>,
+    steps: Vec<manager::Verb>,
 }
 
 /// A replication, as it is seen from one of its volumes.
@@ -187,19 +202,22 @@ fn named(path: &Path, view: &View) -> String {
     }
 }
 
+/// Returns a relationship as it is seen from `volume`.
+fn seen(relationship: Relationship, view: &View, volume: &VolumeName) -> Seen {
+    let source = named(&relationship.source, view);
+    Seen {
+        note: note_of(&relationship),
+        is_source: source == volume.to_string(),
+        source,
+        destination: named(&relationship.destination, view),
+        relationship,
+    }
+}
+
 fn seen_from(cluster: &dyn Cluster, view: &View, volume: &VolumeName) -> Vec<Seen> {
     let own = volume.to_string();
     let all = cluster.replications(&path_of(volume)).into_iter();
-    let all = all.map(|relationship| {
-        let source = named(&relationship.source, view);
-        Seen {
-            note: note_of(&relationship),
-            is_source: source == own,
-            source,
-            destination: named(&relationship.destination, view),
-            relationship,
-        }
-    });
+    let all = all.map(|relationship| seen(relationship, view, volume));
     // A path has no location in it, a volume has.
     all.filter(|seen| seen.is_source || seen.destination == own)
         .collect()
@@ -470,42 +488,36 @@ impl Asked<'_> {
         let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
         let mut made = netapp::new_volume(&destination.place, new)?;
         made.protection = true;
-        self.make(Mutation::CreateVolume(destination.clone(), made))
-            .await?;
-        let source = path_of(&self.volume);
-        self.begin(source, &destination, (schedule, note), None)
-            .await?;
+        let volume = Mutation::CreateVolume(destination.clone(), made);
+        let create = begins(path_of(&self.volume), &destination, (schedule, note), false);
+        if self.only {
+            let planned = Planned {
+                verb: ReplicationVerb::Create,
+                id,
+                destination: path_of(&destination),
+                volume: Some(volume),
+                steps: vec![create],
+            };
+            return self.foreseen(&planned).await;
+        }
+        self.make(volume).await?;
+        self.begin(create, &destination, None).await?;
         self.done(ReplicationVerb::Create, &id).await
     }
 
-    /// Makes a volume that was made for this the copy of another. A peer that is not paired yet is
-    /// invited, from an address if one is given.
+    /// Makes a volume that was made for this the copy of another, by `create`. A peer that is not
+    /// paired yet is invited: by name, and from an address if one is given.
     async fn begin(
         &self,
-        source: Path,
+        create: manager::Verb,
         to: &VolumeName,
-        (schedule, note): (String, Note),
-        invited: Option<Option<String>>,
+        invited: Option<(String, Option<String>)>,
     ) -> ApiResult<()> {
-        let (peer, destination) = (source.cluster.clone(), path_of(to));
-        let create = manager::Verb::Create {
-            source,
-            destination: destination.clone(),
-            policy: Some(POLICY.to_owned()),
-            schedule: Some(schedule),
-            throttle: None,
-            tries: None,
-            note: Some(note),
-            initialize: Some(manager::First {
-                once_paired: invited.is_some(),
-                ..manager::First::default()
-            }),
-        };
         let mut begun = self.change(create).await;
-        if let (Ok(()), Some(address)) = (&begun, invited) {
+        if let (Ok(()), Some((peer, address))) = (&begun, invited) {
             begun = self.invite(&peer, address).await;
             if begun.is_err() {
-                drop(self.change(manager::Verb::End(destination)).await);
+                drop(self.change(manager::Verb::End(path_of(to))).await);
             }
         }
         if begun.is_err() {
@@ -514,6 +526,75 @@ impl Asked<'_> {
             drop(self.make(Mutation::DeleteVolume { name, force }).await);
         }
         begun
+    }
+
+    /// Checks the steps of a change as they would be made, one after the other. Returns the view
+    /// that they would lead to, and changes nothing.
+    ///
+    /// # Errors
+    /// The refusal of the step that would be refused.
+    async fn check(&self, planned: &Planned) -> ApiResult<View> {
+        let control = self.app.control();
+        let mut mutations = Vec::new();
+        let mut side = None;
+        if let Some(volume) = &planned.volume {
+            let view = control.preview(volume, &self.actor).await;
+            side = planned_side(&view.map_err(ApiError::refused)?, &planned.destination);
+            mutations.push(volume.clone());
+        }
+        for verb in &planned.steps {
+            let (cluster, asked) = (self.cluster()?, verb.clone());
+            let known = waiting(move || cluster.preconditions(&asked)).await?;
+            let mut preconditions = known.map_err(refused)?;
+            if let Some(side) = &side {
+                preconditions.destination = Ok(side.clone());
+            }
+            mutations.push(Mutation::Replicate {
+                verb: verb.clone(),
+                preconditions,
+            });
+        }
+        let view = control.preview_all(&mutations, &self.actor).await;
+        view.map_err(|why| refused(Failure::new(why.relation_reason(), why.message)))
+    }
+
+    /// Describes the replication as the planned steps would leave it.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    async fn foreseen(&self, planned: &Planned) -> ApiResult<Value> {
+        let view = self.check(planned).await?;
+        let rows = &view.relations;
+        // A reversal turns the relationship's row round.
+        let named = |note: &Note| note.id == planned.id;
+        let turned = || {
+            let mut copies = rows.copying(&planned.destination);
+            copies.find(|e| e.note.as_ref().is_some_and(named))
+        };
+        let entry = rows.entry(&planned.destination).or_else(turned).cloned();
+        let cluster = self.cluster()?;
+        let shown = waiting(move || {
+            let mut shown = None;
+            cluster.read(&mut |_, manager| shown = entry.as_ref().map(|e| manager.shown(e)));
+            shown
+        });
+        let response = match shown.await? {
+            Some(relationship) if planned.verb != ReplicationVerb::Delete => {
+                let seen = seen(relationship, &view, &self.volume);
+                let mut object = object(&seen, &self.volume, &*self.cluster()?, self.at);
+                // States that the operation ends in.
+                if object.get("state") == Some(&json!("UPDATING")) {
+                    object.insert("state".to_owned(), json!("READY"));
+                }
+                if planned.verb == ReplicationVerb::Stop {
+                    object.insert("mirrorState".to_owned(), json!("STOPPED"));
+                }
+                encode(&REPLICATION, &object, self.enums)
+            }
+            _ => json!({}),
+        };
+        let (name, verb) = (self.name(&planned.id), planned.verb.as_str());
+        Ok(Value::Object(preview::checked(&name, verb, response)))
     }
 
     /// Returns the volume to copy into: its name and its fields.
@@ -614,7 +695,7 @@ impl Asked<'_> {
             created: cluster.now(),
         };
         let paired = cluster.peers().iter().any(|p| p.name == source.cluster);
-        if !paired && self.actor.role != Role::Admin {
+        if !paired && !self.only && self.actor.role != Role::Admin {
             let message = "Pairing takes an administrator's token";
             return Err(ApiError::new(
                 Status::PermissionDenied,
@@ -625,10 +706,23 @@ impl Asked<'_> {
         let mut new = netapp::new_volume(&self.volume.place, volume)?;
         new.protection = true;
         let made = Mutation::CreateVolume(self.volume.clone(), new);
+        let invited = (!paired).then(|| (source.cluster.clone(), address));
+        let id = note.id.clone();
+        let create = begins(source, &self.volume, (schedule, note), !paired);
+        if self.only {
+            let invite = invited.map(|(name, address)| manager::Verb::PeerInvite { name, address });
+            let planned = Planned {
+                verb: ReplicationVerb::Create,
+                id,
+                destination: path_of(&self.volume),
+                volume: Some(made.clone()),
+                steps: [create].into_iter().chain(invite).collect(),
+            };
+            let view = self.check(&planned).await?;
+            return Ok(preview::describe(&view, &made, self.enums, self.at));
+        }
         let made = self.make(made).await?;
-        let invited = (!paired).then_some(address);
-        self.begin(source, &self.volume, (schedule, note), invited)
-            .await?;
+        self.begin(create, &self.volume, invited).await?;
         Ok(Value::Object(lro::operation(&made, self.enums, self.at)))
     }
 
@@ -680,16 +774,44 @@ impl Asked<'_> {
         f.without("clusterLocation")?;
         // Given when it is made, and never shown again.
         f.fixed("destinationVolumeParameters", &current)?;
+        let destination = seen.relationship.destination;
         let change = manager::Verb::Modify {
-            destination: seen.relationship.destination,
+            destination: destination.clone(),
             policy: None,
             schedule,
             throttle: None,
             tries: None,
             note: Some(note),
         };
-        self.change(change).await?;
-        self.done(ReplicationVerb::Update, id).await
+        self.carry_out((ReplicationVerb::Update, id), destination, vec![change])
+            .await
+    }
+
+    /// Makes the steps of a change one after the other; with `only`, checks them.
+    async fn carry_out(
+        &self,
+        (verb, id): (ReplicationVerb, &str),
+        destination: Path,
+        steps: Vec<manager::Verb>,
+    ) -> ApiResult<Value> {
+        if self.only {
+            let planned = Planned {
+                verb,
+                id: id.to_owned(),
+                destination,
+                volume: None,
+                steps,
+            };
+            return self.foreseen(&planned).await;
+        }
+        for step in steps {
+            self.change(step).await?;
+        }
+        if verb == ReplicationVerb::Delete {
+            let operation = self.recorded(verb, id, Outcome::Deleted, None).await?;
+            return Ok(Value::Object(operation));
+        }
+        self.done(verb, id).await
     }
 
     /// Ends it, a running transfer first; both volumes stay, the copy becomes writable if it is not
@@ -699,11 +821,9 @@ impl Asked<'_> {
     /// NOT_FOUND; a transfer that does not end.
     pub async fn delete(&self, id: &str) -> ApiResult<Value> {
         let destination = self.find(id).await?.relationship.destination;
-        self.change(manager::Verb::End(destination)).await?;
-        let operation = self
-            .recorded(ReplicationVerb::Delete, id, Outcome::Deleted, None)
-            .await?;
-        Ok(Value::Object(operation))
+        let end = manager::Verb::End(destination.clone());
+        self.carry_out((ReplicationVerb::Delete, id), destination, vec![end])
+            .await
     }
 
     /// Stops, resumes, turns it round, updates now, or offers pairing to its source's node.
@@ -714,99 +834,129 @@ impl Asked<'_> {
         let seen = self.find(id).await?;
         let r = &seen.relationship;
         let destination = r.destination.clone();
-        let word = match verb {
+        let (word, steps) = match verb {
             Verb::Stop => {
                 let force = body.get("force").and_then(Value::as_bool) == Some(true);
-                self.stop(id, force).await?;
-                ReplicationVerb::Stop
+                (ReplicationVerb::Stop, vec![stop(r, force)])
             }
-            Verb::Resume => {
-                if r.status == Doing::Quiesced {
-                    self.change(manager::Verb::Resume(destination.clone()))
-                        .await?;
-                }
-                let change = match (r.state, r.status) {
-                    (MirrorState::Snapmirrored, Doing::Quiesced) => {
-                        return self.done(ReplicationVerb::Resume, id).await;
-                    }
-                    (MirrorState::Uninitialized, _) => manager::Verb::Initialize {
-                        destination,
-                        source_snapshot: None,
-                        throttle: None,
-                    },
-                    (MirrorState::BrokenOff, _) => manager::Verb::Resync {
-                        destination,
-                        source: None,
-                    },
-                    (MirrorState::Snapmirrored, _) => {
-                        return Err(stopped_only("resumed"));
-                    }
-                };
-                self.change(change).await?;
-                ReplicationVerb::Resume
-            }
+            Verb::Resume => (ReplicationVerb::Resume, resume(r)?),
             Verb::Sync => {
-                let change = manager::Verb::Update {
-                    destination,
+                let update = manager::Verb::Update {
+                    destination: destination.clone(),
                     source_snapshot: None,
                     throttle: None,
                 };
-                self.change(change).await?;
-                ReplicationVerb::Sync
+                (ReplicationVerb::Sync, vec![update])
+            }
+            Verb::Reverse if r.state != MirrorState::BrokenOff => {
+                return Err(stopped_only("reversed"));
             }
             Verb::Reverse => {
-                self.reverse(&seen).await?;
-                ReplicationVerb::Reverse
+                let reverse = manager::Verb::Reverse(destination.clone());
+                (ReplicationVerb::Reverse, vec![reverse])
             }
-            Verb::EstablishPeering => {
-                let (peer, address) = peer_of(&mut Fields::new(body))?;
-                if peer != r.source {
-                    let message = format!("The replication copies {}, not {peer}", r.source);
-                    return Err(ApiError::field("peerVolumeName", message));
-                }
-                let cluster = self.cluster()?;
-                match peering(&*cluster, r) {
-                    Peering::Cluster(_) => self.invite(&peer.cluster, address).await?,
-                    Peering::Svm => {
-                        let again = manager::Verb::Initialize {
-                            destination,
-                            source_snapshot: None,
-                            throttle: None,
-                        };
-                        self.change(again).await?;
-                    }
-                    Peering::Done => {
-                        let message = format!("'{}' is paired already", peer.cluster);
-                        return Err(state(message));
-                    }
-                }
-                ReplicationVerb::EstablishPeering
-            }
+            Verb::EstablishPeering => return self.establish_peering(id, r, body).await,
         };
-        self.done(word, id).await
+        self.carry_out((word, id), destination, steps).await
     }
 
-    /// Brings it to where nothing is copied any more: the destination is broken off or, before the
-    /// first transfer has ended, at rest. `force`: from any state, ending a running transfer.
-    async fn stop(&self, id: &str, force: bool) -> ApiResult<()> {
-        let r = self.find(id).await?.relationship;
-        let at_rest = r.state == MirrorState::Uninitialized && r.transfer.is_none();
-        let destination = r.destination;
-        self.change(match force || at_rest {
-            true => manager::Verb::Stop(destination),
-            false => manager::Verb::Break(destination),
-        })
-        .await
-    }
-
-    async fn reverse(&self, seen: &Seen) -> ApiResult<()> {
-        let r = &seen.relationship;
-        if r.state != MirrorState::BrokenOff {
-            return Err(stopped_only("reversed"));
+    /// Offers pairing to the node of the source; where it is paired, begins the first transfer.
+    async fn establish_peering(
+        &self,
+        id: &str,
+        r: &Relationship,
+        body: Object,
+    ) -> ApiResult<Value> {
+        let (peer, address) = peer_of(&mut Fields::new(body))?;
+        if peer != r.source {
+            let message = format!("The replication copies {}, not {peer}", r.source);
+            return Err(ApiError::field("peerVolumeName", message));
         }
-        self.change(manager::Verb::Reverse(r.destination.clone()))
-            .await
+        let cluster = self.cluster()?;
+        match peering(&*cluster, r) {
+            Peering::Cluster(_) => self.invite(&peer.cluster, address).await?,
+            Peering::Svm => self.change(first_transfer(&r.destination)).await?,
+            Peering::Done => {
+                let message = format!("'{}' is paired already", peer.cluster);
+                return Err(state(message));
+            }
+        }
+        self.done(ReplicationVerb::EstablishPeering, id).await
     }
+}
+
+/// Returns the verb that makes a replication, with its first transfer. `invited`: the source's node
+/// is not paired yet.
+fn begins(
+    source: Path,
+    to: &VolumeName,
+    (schedule, note): (String, Note),
+    invited: bool,
+) -> manager::Verb {
+    manager::Verb::Create {
+        source,
+        destination: path_of(to),
+        policy: Some(POLICY.to_owned()),
+        schedule: Some(schedule),
+        throttle: None,
+        tries: None,
+        note: Some(note),
+        initialize: Some(manager::First {
+            once_paired: invited,
+            ..manager::First::default()
+        }),
+    }
+}
+
+fn first_transfer(destination: &Path) -> manager::Verb {
+    manager::Verb::Initialize {
+        destination: destination.clone(),
+        source_snapshot: None,
+        throttle: None,
+    }
+}
+
+/// Returns the verb that brings a replication to where nothing is copied any more: the destination
+/// is broken off or, before the first transfer has ended, at rest. `force`: from any state, ending
+/// a running transfer.
+fn stop(r: &Relationship, force: bool) -> manager::Verb {
+    let at_rest = r.state == MirrorState::Uninitialized && r.transfer.is_none();
+    let destination = r.destination.clone();
+    if force || at_rest {
+        manager::Verb::Stop(destination)
+    } else {
+        manager::Verb::Break(destination)
+    }
+}
+
+/// Returns the verbs that make a stopped replication go on.
+fn resume(r: &Relationship) -> ApiResult<Vec<manager::Verb>> {
+    let destination = r.destination.clone();
+    let mut steps = Vec::new();
+    if r.status == Doing::Quiesced {
+        steps.push(manager::Verb::Resume(destination.clone()));
+    }
+    match (r.state, r.status) {
+        (MirrorState::Snapmirrored, Doing::Quiesced) => {}
+        (MirrorState::Snapmirrored, _) => return Err(stopped_only("resumed")),
+        (MirrorState::Uninitialized, _) => steps.push(first_transfer(&destination)),
+        (MirrorState::BrokenOff, _) => steps.push(manager::Verb::Resync {
+            destination,
+            source: None,
+        }),
+    }
+    Ok(steps)
+}
+
+/// Returns the volume at `destination`, which is not made yet, as the rules of replications will
+/// see it.
+fn planned_side(view: &View, destination: &Path) -> Option<manager::Side> {
+    let volume = view.volume_at(destination).ok().flatten()?;
+    Some(manager::Side {
+        size: capacity(view, volume).bytes.filter(|bytes| *bytes > 0),
+        data_protection: true,
+        ..manager::Side::default()
+    })
 }
 
 fn stopped_only(what: &str) -> Box<ApiError> {

@@ -267,21 +267,26 @@ impl Route {
                 Kind::Backup => &["backupId", VALIDATE_ONLY],
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
-            Action::CreateToken => &["tokenId"],
+            Action::CreateToken => &["tokenId", VALIDATE_ONLY],
             Action::Live => &["rows"],
             Action::History => &["volume", "pool", "client", "window"],
             Action::Latency => &["volume", "pool", "window"],
             Action::LimitChanges => &["volume", "pool", "window"],
-            Action::CreateReplication => &["replicationId"],
-            Action::Update(_) => &["updateMask", VALIDATE_ONLY],
-            Action::UpdateReplication => &["updateMask"],
+            Action::CreateReplication => &["replicationId", VALIDATE_ONLY],
+            Action::Update(_) | Action::UpdateReplication => &["updateMask", VALIDATE_ONLY],
+            // An offer of pairing is another node's to take; it has no dry run.
+            Action::Replication(replications::Verb::EstablishPeering) => &[],
             Action::Delete(Kind::Volume | Kind::Instance) => &["force", VALIDATE_ONLY],
             Action::Delete(_)
             | Action::SwitchPool
             | Action::SwitchPair
             | Action::Revert(_)
             | Action::StartSplit
-            | Action::Rename(_) => &[VALIDATE_ONLY],
+            | Action::Rename(_)
+            | Action::RestoreFile(_)
+            | Action::DeleteReplication
+            | Action::Replication(_)
+            | Action::DeleteToken => &[VALIDATE_ONLY],
             _ => &[],
         }
     }

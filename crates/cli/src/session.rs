@@ -436,6 +436,29 @@ impl<'s, 'io> Session<'s, 'io> {
         self.put(&format.one(&response)?)
     }
 
+    /// Asks the server to check a change, and prints the result that it would have.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn validate_only(
+        &mut self,
+        method: Method,
+        name: &str,
+        mut query: Vec<(&'static str, String)>,
+        body: Option<Value>,
+    ) -> Result<(), Error> {
+        query.push(("validateOnly", "true".to_owned()));
+        self.validate(&Change {
+            method,
+            name: name.to_owned(),
+            query,
+            body,
+            wait: Async::default(),
+            done: String::new(),
+            format: &Format::plain(Kind::None),
+        })
+    }
+
     /// Prints what the server says that a change would come to.
     fn validate(&mut self, change: &Change<'_>) -> Result<(), Error> {
         let format = self.format(&Format::plain(Kind::Yaml))?;

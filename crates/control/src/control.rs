@@ -304,15 +304,35 @@ impl Control {
     /// # Errors
     /// The refusal that [`Control::submit`] would return.
     pub async fn preview(&self, mutation: &Mutation, actor: &Actor) -> Result<View, Refusal> {
-        let inputs = Inputs {
-            id: 1,
-            used: self.used_if_shrinking(mutation).await,
-            quiet: false,
-            facts: self.context.backend.facts(),
-        };
-        let name = mutation.target().place().name("operation-0-0");
+        self.preview_all(std::slice::from_ref(mutation), actor)
+            .await
+    }
+
+    /// Returns the view that `mutations` would lead to, each made on the view behind the one before
+    /// it, and changes nothing.
+    ///
+    /// # Errors
+    /// The refusal that [`Control::submit`] would return for the first that is refused.
+    pub async fn preview_all(
+        &self,
+        mutations: &[Mutation],
+        actor: &Actor,
+    ) -> Result<View, Refusal> {
+        let mut inputs = Vec::with_capacity(mutations.len());
+        for (id, mutation) in (1..).zip(mutations) {
+            inputs.push(Inputs {
+                id,
+                used: self.used_if_shrinking(mutation).await,
+                quiet: false,
+                facts: self.context.backend.facts(),
+            });
+        }
         self.context.store.validate(|tx| {
-            accept::apply(None, tx, mutation, actor, &inputs, name)?;
+            for (mutation, inputs) in mutations.iter().zip(&inputs) {
+                let place = mutation.target().place().clone();
+                let name = place.name(&format!("operation-0-{}", inputs.id));
+                accept::apply(None, tx, mutation, actor, inputs, name)?;
+            }
             Ok(tx.view.clone())
         })
     }
@@ -543,6 +563,37 @@ impl Control {
             .await;
         self.context.store.follow_audit().await;
         made
+    }
+
+    /// Returns the token, or with `key` the service account, that [`Control::create_token_for`] or
+    /// [`Control::create_account`] would create, and creates nothing (`validateOnly`). Viewers may
+    /// ask.
+    ///
+    /// # Errors
+    /// Their refusal, but for the caller's role.
+    pub async fn check_token(
+        &self,
+        name: &str,
+        role: Role,
+        lifetime: Option<Duration>,
+        key: Option<AccountKey>,
+        actor: &Actor,
+    ) -> Result<TokenRecord, Refusal> {
+        self.context.store.running()?;
+        let expires = lifetime.map(|lifetime| self.later(lifetime));
+        self.catalog()
+            .check_token(name, (role, expires), key, actor, &*self.clock)
+            .await
+    }
+
+    /// Checks that [`Control::revoke_token`] would find the token, and revokes nothing. Viewers may
+    /// ask.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, or if the catalog cannot be read.
+    pub async fn check_revocation(&self, name: &str) -> Result<TokenRecord, Refusal> {
+        self.context.store.running()?;
+        self.catalog().named_token(name).await
     }
 
     /// Returns the time that is `lifetime` from now.

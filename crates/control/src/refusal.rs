@@ -131,6 +131,22 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Returns the reason that ONTAP's interface gives for it.
+    pub fn relation_reason(&self) -> Reason {
+        match self.status {
+            Status::NotFound => Reason::NotFound,
+            Status::AlreadyExists => Reason::Duplicate,
+            Status::InvalidArgument | Status::OutOfRange => Reason::Invalid,
+            Status::FailedPrecondition => Reason::State,
+            Status::Aborted | Status::Unavailable => Reason::Busy,
+            Status::Unimplemented => Reason::Unsupported,
+            Status::PermissionDenied => Reason::Denied,
+            _ => Reason::Failed,
+        }
+    }
+}
+
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Refusal {
         let (status, reason) = match refused.reason {

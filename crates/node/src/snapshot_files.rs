@@ -267,6 +267,36 @@ impl Files for SnapshotFiles {
         path: &FilePath,
         place: Place,
     ) -> Result<(FilePath, FileState), Refusal> {
+        let wanted = (snapshot, path, place);
+        self.restoring(key, wanted, |restore, from, source| {
+            restore.run(from, source.ino)
+        })
+    }
+
+    fn check_restore(
+        &self,
+        key: &str,
+        snapshot: &str,
+        path: &FilePath,
+        place: Place,
+    ) -> Result<(FilePath, FileState), Refusal> {
+        let wanted = (snapshot, path, place);
+        self.restoring(key, wanted, |restore, _, source| {
+            restore.free()?;
+            Ok((restore.target.clone(), state(source)))
+        })
+    }
+}
+
+impl SnapshotFiles {
+    /// Calls `then` with a restore that nothing speaks against so far, the snapshot's tree, and the
+    /// file in it.
+    fn restoring<T>(
+        &self,
+        key: &str,
+        (snapshot, path, place): (&str, &FilePath, Place),
+        then: impl FnOnce(&Restore<'_>, Tree<'_>, &Attr) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         let volume = self.volume(key)?;
         if volume.mirror().is_some() {
             return Err(Refusal::new(
@@ -299,7 +329,7 @@ impl Files for SnapshotFiles {
             target,
             over: place == Place::Over,
         };
-        restore.run(from, source.ino)
+        then(&restore, from, &source)
     }
 }
 

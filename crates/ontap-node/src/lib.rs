@@ -22,7 +22,7 @@ use weir_base::Clock;
 use weir_control::rules::replication::{hold, local_volume};
 use weir_control::{
     Actor, Control, Mutation, Name, NewSnapshot, NewVolume, NotCarriedOut, Pooled, Presentation,
-    Protocol, Refusal, Role, SnapshotChange, Status as GrpcStatus, Surface, Within,
+    Protocol, Refusal, Role, SnapshotChange, Surface, Within,
 };
 use weir_node::counters::Counters;
 use weir_ontap::cluster::{
@@ -94,16 +94,7 @@ fn refused(refused: Refused) -> Failure {
 }
 
 pub(crate) fn refusal(refusal: &Refusal) -> Failure {
-    let reason = match refusal.status {
-        GrpcStatus::NotFound => Reason::NotFound,
-        GrpcStatus::AlreadyExists => Reason::Duplicate,
-        GrpcStatus::InvalidArgument | GrpcStatus::OutOfRange => Reason::Invalid,
-        GrpcStatus::FailedPrecondition => Reason::State,
-        GrpcStatus::Aborted | GrpcStatus::Unavailable => Reason::Busy,
-        GrpcStatus::Unimplemented => Reason::Unsupported,
-        GrpcStatus::PermissionDenied => Reason::Denied,
-        _ => Reason::Failed,
-    };
+    let reason = refusal.relation_reason();
     Failure::new(reason, refusal.message.clone()).by(refusal.reason.clone())
 }
 
@@ -482,6 +473,11 @@ impl AsUser {
                     ..Preconditions::none()
                 });
             }
+            Verb::PeerInvite { .. } if replication.listening().is_none() => {
+                let why =
+                    "This node does not listen for peers: start it with --replication ADDR:PORT.";
+                return Err(Failure::new(Reason::State, why));
+            }
             Verb::PeerCreate { .. } | Verb::PeerInvite { .. } => {
                 let fingerprint = replication.fingerprint().to_owned();
                 return Ok(Preconditions {
@@ -716,10 +712,6 @@ impl Cluster for AsUser {
         for_relationships: bool,
     ) -> Answer<Offer> {
         let replication = &self.server.replication;
-        if replication.listening().is_none() {
-            let why = "This node does not listen for peers: start it with --replication ADDR:PORT.";
-            return Err(Failure::new(Reason::State, why));
-        }
         self.relate(Verb::PeerInvite {
             name: name.to_owned(),
             address: address.clone(),
@@ -744,6 +736,10 @@ impl Cluster for AsUser {
         let replication = &self.server.replication;
         let joined = replication.join(&self.actor, name, address, passphrase);
         joined.map_err(|why| not_paired(&why))
+    }
+
+    fn preconditions(&self, verb: &Verb) -> Result<Preconditions, Failure> {
+        AsUser::preconditions(self, verb)
     }
 
     fn change(&self, change: Change) -> Result<(), Failure> {

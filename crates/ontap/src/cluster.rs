@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 pub use weir_relations::manager::{Global, Reason};
-use weir_relations::manager::{Manager, Relations, Verb};
+use weir_relations::manager::{Manager, Preconditions, Relations, Verb};
 pub use weir_relations::model::Offer;
 use weir_relations::model::{Path, Policy, Relationship};
 use weir_relations::schedule::{self, Schedule};
@@ -589,6 +589,15 @@ pub trait Cluster: Send + Sync {
     fn shares(&self) -> Vec<Share>;
     /// Returns the sessions over SMB, by number.
     fn smb_sessions(&self) -> Vec<SmbSession>;
+    /// Returns the facts that a verb is checked against, before [`Cluster::change`] or a dry run.
+    /// May ask a peer, which takes up to seconds.
+    ///
+    /// # Errors
+    /// The refusal of [`Cluster::change`], if it needs facts that are not to be had.
+    fn preconditions(&self, verb: &Verb) -> Result<Preconditions, Failure> {
+        let _ = verb;
+        Ok(Preconditions::none())
+    }
     /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as
     /// the relationship's [`weir_replica::model::Transfer`] (or, when it has ended already, as its
     /// last one).

@@ -25,7 +25,7 @@ pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,
 };
 pub use replications::{ReplicationCreate, ReplicationNamed, Replications};
-pub use server::{Audit, Conditions, Config, Status, SupportBundle, Tokens};
+pub use server::{Audit, Conditions, Config, Status, SupportBundle, TokenCreate, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;
 

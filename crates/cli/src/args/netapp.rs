@@ -491,6 +491,9 @@ pub struct FileRestore {
     /// Restore it under its own name, over the file that has it now
     #[arg(long)]
     pub overwrite: bool,
+    /// Check the restore and print the file it would make; change nothing
+    #[arg(long)]
+    pub validate_only: bool,
 }
 
 /// A snapshot.

@@ -43,6 +43,9 @@ pub struct TokenCreate {
     /// libraries read it; the server keeps the public key only
     #[arg(long, value_name = "FILE")]
     pub service_account: Option<std::path::PathBuf>,
+    /// Check the change and print the result it would have; change nothing
+    #[arg(long)]
+    pub validate_only: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -62,6 +65,9 @@ pub struct TokenRevoke {
     /// The token's name
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// Check that it could be revoked; change nothing
+    #[arg(long)]
+    pub validate_only: bool,
     #[command(flatten)]
     pub common: Common,
 }

@@ -729,7 +729,7 @@ fn restore_file(
     let mut s = open(&file.common, &file.at, environment, io)?;
     let name = s.name("volumes", &file.volume)?;
     let (field, path) = path_field(file);
-    if args.overwrite {
+    if args.overwrite && !args.validate_only {
         s.confirm(&format!(
             "You are about to replace {} by its version of Snapshot {}.",
             file.path.to_string_lossy(),
@@ -742,12 +742,11 @@ fn restore_file(
     body.set("inPlace", args.in_place.then_some(true));
     body.set("overwrite", args.overwrite.then_some(true));
     let body = Value::Object(body.0);
-    let done = s.call(
-        Method::Post,
-        &format!("{name}:restoreFile"),
-        &[],
-        Some(&body),
-    )?;
+    let path = format!("{name}:restoreFile");
+    if args.validate_only {
+        return s.validate_only(Method::Post, &path, Vec::new(), Some(body));
+    }
+    let done = s.call(Method::Post, &path, &[], Some(&body))?;
     let restored = done
         .get("path")
         .map(crate::format::text)

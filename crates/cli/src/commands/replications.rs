@@ -81,11 +81,15 @@ pub fn run(
             s.describe(&name)
         }
         Replications::Delete(args) => {
-            s.confirm(&format!("You are about to delete a Replication {name}."))?;
+            s.confirm_change(args.wait, &deletion(&name))?;
             delete(&mut s, name, Vec::new(), args.wait, "replication")
         }
         Replications::Describe(_) | Replications::List(_) => s.describe(&name),
     }
+}
+
+fn deletion(name: &str) -> String {
+    format!("You are about to delete a Replication {name}.")
 }
 
 fn make(args: &ReplicationCreate, name: &str, s: &mut Session<'_, '_>) -> Result<(), Error> {

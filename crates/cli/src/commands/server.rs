@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{open, own};
 use crate::Environment;
-use crate::args::{At, Audit, Conditions, Config, Tokens};
+use crate::args::{At, Audit, Conditions, Config, TokenCreate, Tokens};
 use crate::context::{File, SETTINGS, setting};
 use crate::error::Error;
 use crate::format::yaml_document;
@@ -34,7 +34,10 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
                 fields.insert("ttl".to_owned(), format!("{}s", expires.as_secs()).into());
             }
             if let Some(file) = &args.service_account {
-                return create_account(&mut s, &args.name, file, body);
+                return create_account(&mut s, args, file, body);
+            }
+            if args.validate_only {
+                return s.validate_only(Method::Post, "tokens", query.to_vec(), Some(body));
             }
             let made = s.call(Method::Post, "tokens", &query, Some(&body))?;
             s.say(&format!(
@@ -50,8 +53,12 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
         }
         Tokens::Revoke(args) => {
             let mut s = open(&args.common, &at, environment, io)?;
-            s.confirm(&format!("You are about to revoke token [{}].", args.name))?;
             let name = args.name.strip_prefix("tokens/").unwrap_or(&args.name);
+            if args.validate_only {
+                let path = format!("tokens/{name}");
+                return s.validate_only(Method::Delete, &path, Vec::new(), None);
+            }
+            s.confirm(&format!("You are about to revoke token [{}].", args.name))?;
             s.call(Method::Delete, &format!("tokens/{name}"), &[], None)?;
             s.say(&format!("Revoked token [{name}]."))
         }
@@ -62,10 +69,11 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
 /// `file`.
 fn create_account(
     s: &mut Session<'_, '_>,
-    name: &str,
+    args: &TokenCreate,
     file: &Path,
     mut body: Value,
 ) -> Result<(), Error> {
+    let name = args.name.as_str();
     let shown = file.display();
     let failed = |error| Error::Other(format!("cannot write {shown}: {error}"));
     let key = KeyFile::new(file).map_err(failed)?;
@@ -75,6 +83,9 @@ fn create_account(
         fields.insert("tokenUri".to_owned(), token_uri.as_str().into());
     }
     let query = [("tokenId", name.to_owned())];
+    if args.validate_only {
+        return s.validate_only(Method::Post, "tokens", query.to_vec(), Some(body));
+    }
     s.call(Method::Post, "tokens", &query, Some(&body))?;
     key.write(name, s.project_id(), &token_uri)
         .map_err(failed)?;

@@ -236,6 +236,23 @@ fn valid(record: Option<TokenRecord>, now: Stamp) -> Result<TokenRecord, Refusal
     Ok(record)
 }
 
+fn name_taken(name: &str) -> Refusal {
+    Refusal::new(
+        Status::AlreadyExists,
+        "NAME_TAKEN",
+        format!("there is, or was, a token {name}; names are not used twice"),
+    )
+}
+
+fn no_token(name: &str) -> Refusal {
+    let name: String = name.chars().take(63).collect();
+    Refusal::new(
+        Status::NotFound,
+        "NOT_FOUND",
+        format!("there is no token {name}"),
+    )
+}
+
 impl Catalog {
     /// Creates a token that is valid until `expires`, if given. The secret is returned only this
     /// once and stored nowhere.
@@ -274,24 +291,71 @@ impl Catalog {
         clock: &dyn Clock,
     ) -> Result<TokenRecord, Refusal> {
         check_name(name)?;
-        let of_key = sqlx::query("SELECT name FROM tokens WHERE hash = $1")
-            .bind(hash(&key.public))
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(unavailable)?;
-        if of_key.is_some() {
-            return Err(Refusal::new(
-                Status::AlreadyExists,
-                "KEY_TAKEN",
-                "there is, or was, a service account with this key; keys are not used twice",
-            ));
-        }
+        self.check_key(&key).await?;
         let record = TokenRecord {
             account: Some(key.clone()),
             ..TokenRecord::new(name, (role, expires), actor, clock)
         };
         self.insert_token(&record, &key.public, actor).await?;
         Ok(record)
+    }
+
+    /// Returns the record that [`Catalog::create_token`] or, with `key`, `create_account` would
+    /// store, and stores nothing.
+    ///
+    /// # Errors
+    /// Their refusal.
+    pub(crate) async fn check_token(
+        &self,
+        name: &str,
+        (role, expires): (Role, Option<Stamp>),
+        key: Option<AccountKey>,
+        actor: &Actor,
+        clock: &dyn Clock,
+    ) -> Result<TokenRecord, Refusal> {
+        check_name(name)?;
+        if let Some(key) = &key {
+            self.check_key(key).await?;
+        }
+        match self.named_token(name).await {
+            Ok(_) => Err(name_taken(name)),
+            Err(refusal) if refusal.status == Status::NotFound => Ok(TokenRecord {
+                account: key,
+                ..TokenRecord::new(name, (role, expires), actor, clock)
+            }),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Refuses a public key that an account has, or had.
+    async fn check_key(&self, key: &AccountKey) -> Result<(), Refusal> {
+        let of_key = sqlx::query("SELECT name FROM tokens WHERE hash = $1")
+            .bind(hash(&key.public))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        match of_key {
+            None => Ok(()),
+            Some(_) => Err(Refusal::new(
+                Status::AlreadyExists,
+                "KEY_TAKEN",
+                "there is, or was, a service account with this key; keys are not used twice",
+            )),
+        }
+    }
+
+    /// Returns the token of this name, revoked or not.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, or if the catalog cannot be read.
+    pub(crate) async fn named_token(&self, name: &str) -> Result<TokenRecord, Refusal> {
+        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE name = $1"))
+            .bind(name.to_owned())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        let row = row.ok_or_else(|| no_token(name))?;
+        token_of(&row).map_err(|error| refused(&error))
     }
 
     async fn insert_token(
@@ -318,11 +382,7 @@ impl Catalog {
         .await
         .map_err(unavailable)?;
         if made.rows_affected() == 0 {
-            return Err(Refusal::new(
-                Status::AlreadyExists,
-                "NAME_TAKEN",
-                format!("there is, or was, a token {name}; names are not used twice"),
-            ));
+            return Err(name_taken(name));
         }
         let target = format!("tokens/{name}");
         let entry = AuditEntry::new(record.created.0, actor, "create", target, "done");
@@ -411,12 +471,7 @@ impl Catalog {
             .await
             .map_err(unavailable)?;
         let Some(row) = row else {
-            let name: String = name.chars().take(63).collect();
-            return Err(Refusal::new(
-                Status::NotFound,
-                "NOT_FOUND",
-                format!("there is no token {name}"),
-            ));
+            return Err(no_token(name));
         };
         let entry = AuditEntry::new(now.0, actor, "revoke", format!("tokens/{name}"), "done");
         entry

@@ -20,6 +20,8 @@ pub(crate) mod tier;
 pub(crate) mod volume;
 pub(crate) mod warnings;
 
+pub use volume::capacity;
+
 use crate::backend::Facts;
 use crate::model::Volume;
 use crate::view::View;

@@ -4,8 +4,9 @@ use super::random::{foretold, maybe, pick, random};
 use super::replication::{create as replication, replicate, settings};
 use super::*;
 use crate::{
-    ActiveDirectoryChange, Assign, Ceiling, NamedKind, NewActiveDirectory, NewSnapshot,
-    NumberedRule, PolicyBody, PolicyChange, PolicyName, Secret, SnapshotChange, VolumeChange,
+    ActiveDirectoryChange, Assign, Ceiling, NamedKind, NewActiveDirectory, NewQuotaRule,
+    NewSnapshot, NumberedRule, PolicyBody, PolicyChange, PolicyName, QuotaLimits, QuotaRuleChange,
+    QuotaSubject, Secret, SnapshotChange, VolumeChange,
 };
 use std::collections::BTreeMap;
 use weir_base::Rng;
@@ -16,7 +17,7 @@ const STEPS: usize = 1250;
 const SEEDS: u64 = 8;
 
 /// Kinds of mutations that have to be accepted at least once, and refused at least once.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 22] = [
     "CreatePool",
     "UpdatePool",
     "DeletePool",
@@ -35,6 +36,9 @@ const KINDS: [&str; 19] = [
     "CreateActiveDirectory",
     "UpdateActiveDirectory",
     "DeleteActiveDirectory",
+    "CreateQuotaRule",
+    "UpdateQuotaRule",
+    "DeleteQuotaRule",
     "Replicate",
 ];
 
@@ -121,6 +125,34 @@ fn relation(rng: &SeededRng) -> Mutation {
     }
 }
 
+fn quota(rng: &SeededRng) -> Mutation {
+    let name = vol(pick(rng, VOLUMES)).quota_rule(pick(rng, &["q0", "q1"]));
+    let bytes = [1 << 20, 0][rng.below(2) as usize];
+    match rng.below(4) {
+        0..=1 => Mutation::CreateQuotaRule(
+            name,
+            NewQuotaRule {
+                subject: QuotaSubject::User(rng.below(3) as u32),
+                limits: QuotaLimits {
+                    bytes,
+                    ..QuotaLimits::default()
+                },
+                description: String::new(),
+                labels: Default::default(),
+                extra: Default::default(),
+            },
+        ),
+        2 => Mutation::UpdateQuotaRule(
+            name,
+            QuotaRuleChange {
+                bytes: Some(bytes),
+                ..QuotaRuleChange::default()
+            },
+        ),
+        _ => Mutation::DeleteQuotaRule(name),
+    }
+}
+
 /// Returns a mutation of any kind.
 fn any(rng: &SeededRng) -> Mutation {
     let volume = vol(pick(rng, VOLUMES));
@@ -164,6 +196,7 @@ fn any(rng: &SeededRng) -> Mutation {
             Mutation::CreateVolume(vol(pick(rng, VOLUMES)), new)
         }
         10 => relation(rng),
+        11 => quota(rng),
         _ => random(rng),
     }
 }
