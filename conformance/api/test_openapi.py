@@ -85,6 +85,7 @@ class OpenApi(unittest.TestCase):
             self.check("/v1/tokens/{token}", "delete", self.ask("DELETE", "tokens/t1")),
             self.check("/v1/auditEntries", "get", self.ask("GET", "auditEntries")),
             self.check("/v1/conditions", "get", self.ask("GET", "conditions")),
+            self.check("/v1/headline", "get", self.ask("GET", "headline?page=pools")),
             self.check("/v1/pair", "get", self.ask("GET", "pair")),
             self.check("/v1/server", "get", self.ask("GET", "server")),
             self.check("/v1/history", "get", self.ask("GET", "history", volume=VOLUME)),

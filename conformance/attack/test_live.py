@@ -145,23 +145,29 @@ class Live(weirtest.Case):
             f"history?client=x&volume={full}", "history?client=%00", "conditions?x=1", "pair?x=1", "server?x=1",
             "latency", f"latency?volume={full}&pool=p", f"latency?volume={full}&window=25h", f"latency?volume={full}&client=10.0.0.1",
             "limitChanges", f"limitChanges?volume={full}&window=-1m", f"limitChanges?volume={full}&pageSize=5",
+            "headline", "headline?page=x", "headline?page=" + "a" * 5000, "headline?page=pools&language=fr", "headline?page=snapshots",
+            "headline?page=pools&x=1", "conditions?language=%00", "pair?language=", "live?language=de",
             "benchmarks?x=1", "benchmarks/a?x=1", "benchmarks/a:report?path=/etc/passwd",
         ):
             status, answer = self.server.ask("GET", path)
             self.assertEqual(status, 400, (path[:80], answer))
             self.assertLess(len(json.dumps(answer)), 2000, path[:80])
         for path in (
-            f"history?volume={full}x", "history?pool=x", "history?volume=../../etc/passwd", f"latency?volume={full}x",
+            f"history?volume={full}x", "history?pool=x", f"headline?page=snapshots&volume={full}x", "history?volume=../../etc/passwd", f"latency?volume={full}x",
             "limitChanges?pool=x", "benchmarks/x", "benchmarks/..", "benchmarks/%2e%2e", "benchmarks/..%2f..%2fetc:report",
             "benchmarks/%2fetc%2fpasswd", "benchmarks/a%00b", "benchmarks/" + "a" * 5000, "benchmarks/.hidden:report",
         ):
             self.assertEqual(self.server.ask("GET", path)[0], 404, path[:80])
+        # A language that nobody knows is none, whatever it is written with.
+        for header in ("fr", ";;q=,,;=", "ja;q=" + "9" * 5000, "\xff", ""):
+            status, answer = self.server.ask("GET", "headline", None, {"page": "pools"}, {"Accept-Language": header})
+            self.assertEqual((status, answer["page"]), (200, "pools"), header[:20])
         for query in ({}, {"validateOnly": "true"}):
             self.refused(400, "FAILED_PRECONDITION", "POST", "pair:switch", {}, **query)
             for body in ({"force": True}, [], "{"):
                 self.refused(400, "INVALID_ARGUMENT", "POST", "pair:switch", body, **query)
         self.refused(400, "INVALID_ARGUMENT", "POST", "pair:switch", {}, validateOnly="perhaps")
-        for path in ("live", "history", "latency", "limitChanges", "conditions", "pair", "server", "benchmarks"):
+        for path in ("live", "history", "latency", "limitChanges", "conditions", "headline", "pair", "server", "benchmarks"):
             self.assertEqual(self.server.ask("POST", path, {})[0], 405, path)
 
     def test_streams_are_counted(self):

@@ -69,26 +69,61 @@ const browser = await launch(executablePath);
   console.log(`console: ${sum} bytes compressed in ${assets.length + 1} files`);
 }
 
-/** Notes when the first headline is there, in milliseconds since the navigation began. */
+/** Notes that the first answer is there: a whole sentence as a headline. Sums up the timers that have run until then. */
 const watchHeadline = () => {
+  let waited = 0;
+  const later = window.setTimeout;
+  window.setTimeout = (work, delay = 0, ...rest) =>
+    later(() => {
+      if (window.__headline === undefined) waited += delay;
+      work(...rest);
+    }, delay);
   new MutationObserver(() => {
-    window.__headline ??= document.querySelector('main h1') ? performance.now() : undefined;
-  }).observe(document, { childList: true, subtree: true });
+    if (window.__headline === undefined && /\.$/.test(document.querySelector('main h1')?.textContent.trim() ?? '')) window.__headline = waited;
+  }).observe(document, { childList: true, subtree: true, characterData: true });
 };
 
-/** Returns the time to the first paint and to the first headline: the best of three, since other programs run beside it. */
-async function firstPicture(base, hash) {
+const system = await browser.newBrowserCDPSession();
+/** Returns the milliseconds of processor time of the processes that run pages: script, style, layout and drawing. */
+async function spent() {
+  const { processInfo } = await system.send('SystemInfo.getProcessInfo');
+  return processInfo.filter((one) => one.type === 'renderer').reduce((sum, one) => sum + one.cpuTime * 1000, 0);
+}
+
+/** Returns the milliseconds that the server takes for a path: the quickest of five, which nothing disturbed. */
+async function quickest(url) {
   const times = [];
-  for (let n = 0; n < 3; n += 1) {
-    const p = await page(browser, base);
-    await p.addInitScript(watchHeadline);
-    await p.goto(`${base}/${hash}`);
-    await p.waitForFunction(() => window.__headline);
-    const [paint, headline] = await p.evaluate(() => [performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0, window.__headline]);
-    times.push(Math.max(paint, headline));
-    await p.context().close();
+  for (let n = 0; n < 5; n += 1) {
+    const begun = performance.now();
+    await fetch(url).then((r) => r.arrayBuffer());
+    times.push(performance.now() - begun);
   }
   return Math.min(...times);
+}
+
+/**
+ * Returns the milliseconds to the first answer on a machine that does nothing else: the processor time of the page's process from
+ * its start on, the timers that the page has waited for, and what the server takes for the requests until then, as if each came
+ * after the other. Other programs make it wait, but not take longer. Of five looks the best, since caches are shared.
+ */
+async function firstPicture(base, hash) {
+  const times = [];
+  for (let n = 0; n < 5; n += 1) {
+    const p = await page(browser, base);
+    const asked = [];
+    p.on('request', (r) => /\/v1\/live/.test(r.url()) || asked.push(r.url()));
+    await p.addInitScript(watchHeadline);
+    const before = await spent();
+    await p.goto(`${base}/${hash}`);
+    await p.waitForFunction(() => window.__headline !== undefined);
+    const taken = (await spent()) - before;
+    const waited = await p.evaluate(() => window.__headline);
+    await p.context().close();
+    let served = 0;
+    for (const url of asked) served += await quickest(url);
+    times.push({ sum: taken + waited + served, taken, waited, served, requests: asked.length });
+  }
+  return times.sort((a, b) => a.sum - b.sum)[0];
 }
 
 /** Returns milliseconds of script a second and requests, over so many seconds; in processor time of the page's thread. */
@@ -134,8 +169,9 @@ async function firstFrame(reply) {
 }
 
 const took = await firstPicture(many, '');
-assert.ok(took <= FIRST_PICTURE_MILLISECONDS, `the first picture takes ${took} ms`);
-console.log(`console: first picture after ${Math.round(took)} ms`);
+const parts = Object.entries(took).map(([name, n]) => `${name} ${Math.round(n)}`).join(', ');
+assert.ok(took.sum <= FIRST_PICTURE_MILLISECONDS, `the first answer takes too long, in ms: ${parts}`);
+console.log(`console: first answer, in ms: ${parts}`);
 
 /** Checks the cost of the pages that show most. */
 async function scripts(words) {

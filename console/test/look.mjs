@@ -14,6 +14,8 @@ const PAGES = {
   overview: '', pools: 'pools', volumes: 'volumes', volume: `volume/${V}/mq`, try: `try/${V}/mq?ask=500`, new: 'new',
   clients: 'clients', snapshots: `snapshots/${V}/mq`, replication: 'replication', benchmarks: 'benchmarks', audit: 'audit', access: 'access',
 };
+/** Pages whose headline is the server's sentence and nothing else. */
+const SAID = ['overview', 'pools', 'volumes', 'clients', 'snapshots', 'replication', 'audit', 'access'];
 const browser = await launch(executablePath);
 const page = (base, options, expected) => openPage(browser, base, options, expected);
 
@@ -47,8 +49,38 @@ await answers('are my copies up to date', ['g', 'r'], /cop(y is|ies are) as/);
 await answers('which snapshot has my file', ['/', 'Enter'], /is in [1-9]\d* of \d+ snapshots and in the volume/, { words: `mq ${FILE}` });
 await answers('how does my benchmark compare with the published table', ['g', 'b'],
   /figures? reach(es)? the published ones? of netapp-extreme.*per core of the clients (all do|none does|\d+ of \d+ do)/);
-await answers('which snapshots are there', ['g', 's'], /snapshots?\. The newest is from/);
+await answers('which snapshots are there', ['g', 's'], /snapshots?\. The newest is \d+ \w+ old/);
 await answers('who takes most', ['g', 'c'], /takes \d+ %/);
+
+// The headlines are the server's, in the language that is shown.
+{
+  const p = await page(open);
+  await p.goto(`${open}/console/`);
+  for (const language of ['en', 'ja']) {
+    await p.evaluate((wanted) => localStorage.setItem('weir.language', wanted), language);
+    await p.reload();
+    for (const name of SAID) {
+      const of = name === 'snapshots' ? `&volume=${encodeURIComponent(`${V}/mq`)}` : '';
+      await p.goto(`${open}/console/#/${PAGES[name]}`);
+      // Figures in a sentence may change between the two looks.
+      const bare = (text) => text.replace(/[\d.,]+/g, '#').replace(/\s/g, ' ');
+      let last = [];
+      for (const end = Date.now() + 15_000; last[0] === undefined || last[0] !== last[1]; ) {
+        assert.ok(Date.now() < end, `${name}, ${language}: the page says "${last[1]}", the server "${last[0]}"`);
+        last = await p.evaluate(async (path) => {
+          const said = await fetch(path).then((r) => r.json());
+          return [said.headline, document.querySelector('main h1')?.innerText ?? ''];
+        }, `/v1/headline?page=${name}&language=${language}${of}`);
+        assert.ok(language === 'en' ? /^[\x20-\x7e]*\.$/.test(last[0]) : /。$/.test(last[0]), `${name}, ${language}: ${last[0]}`);
+        last = last.map(bare);
+      }
+    }
+    const conditions = await p.evaluate(() => fetch('/v1/conditions?language=ja').then((r) => r.json()));
+    for (const one of conditions.conditions) assert.match(one.message, /[ぁ-ん]/, one.kind);
+  }
+  await p.context().close();
+  console.log(`console: headlines: ${SAID.length} pages say what the server says, in two languages`);
+}
 
 // Accessibility of every page, in both themes and widths.
 let rules = 0;
@@ -69,6 +101,7 @@ async function visit(p, base, name, hash) {
   await p.goto(`${base}/console/#/${hash}`);
   await p.locator('main h1').waitFor();
   await p.locator('.live:not(.off)').waitFor();
+  if (SAID.includes(name)) await p.locator('main h1', { hasText: /\.$/ }).waitFor();
   if (name === 'volume') await p.locator('.uplot').nth(1).waitFor();
   if (name === 'try') await p.locator('h1', { hasText: 'fit' }).waitFor();
   if (name === 'overview') await p.locator('.chip.w').first().waitFor();
@@ -210,9 +243,46 @@ console.log(`console: axe: 0 violations on ${Object.keys(PAGES).length} pages ×
   await p.goto(`${open}/console/#/`);
   await p.locator('.chip.w').first().waitFor();
   await p.screenshot({ path: `${out}/overview-japanese.png`, fullPage: true });
-  await p.emulateMedia({ media: 'print' });
-  await p.screenshot({ path: `${out}/overview-print.png` });
   await p.context().close();
+}
+
+// On paper of A4: light whatever the screen is, without what only a screen needs, and no table is cut off.
+{
+  const width = 794;
+  const p = await page(open, { colorScheme: 'dark', viewport: { width, height: 1123 } });
+  const faults = [];
+  for (const [name, hash] of Object.entries(PAGES)) {
+    await p.emulateMedia({ media: 'screen', colorScheme: 'dark' });
+    await visit(p, open, name, hash);
+    await p.emulateMedia({ media: 'print', colorScheme: 'dark' });
+    await p.waitForFunction(() => matchMedia('print').matches && getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)');
+    faults.push(...(await p.evaluate(([page, wide]) => {
+      const wrong = [];
+      const shown = (e) => e.getClientRects().length > 0 && getComputedStyle(e).visibility !== 'hidden';
+      for (const e of document.querySelectorAll('nav, header.top, .tabbar, .btn')) if (shown(e)) wrong.push(`${page}: ${e.className || e.tagName} is printed`);
+      if (document.documentElement.scrollWidth > wide) wrong.push(`${page}: ${document.documentElement.scrollWidth} px wide`);
+      for (const e of document.querySelectorAll('main, main *')) {
+        if (!shown(e)) continue;
+        const colour = getComputedStyle(e).backgroundColor;
+        if (!colour.startsWith('rgb')) continue;
+        const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
+        if (a > 0.5 && Math.max(r, g, b) < 90 && /^(MAIN|SECTION|TABLE|TR|TD|DIV|PRE)$/.test(e.tagName)) wrong.push(`${page}: ${e.tagName} ${e.className} is dark`);
+      }
+      for (const table of document.querySelectorAll('main table')) {
+        if (!shown(table)) continue;
+        for (let e = table; e && e !== document.body; e = e.parentElement) {
+          const style = getComputedStyle(e);
+          if (style.overflowX !== 'visible' && e.scrollWidth > e.clientWidth + 1) wrong.push(`${page}: ${e.tagName} ${e.className} cuts its table off`);
+        }
+        if (table.getBoundingClientRect().right > wide) wrong.push(`${page}: a table ends behind the paper's edge`);
+      }
+      return wrong;
+    }, [name, width])));
+    await p.screenshot({ path: `${out}/${name}-print.png`, fullPage: true });
+  }
+  assert.deepEqual(faults, []);
+  await p.context().close();
+  console.log(`console: print: ${Object.keys(PAGES).length} pages are light, whole and without navigation`);
 }
 
 // Which snapshots have a file: an answer, a download, and a copy beside the original.

@@ -1,5 +1,6 @@
 // Requests to the public API: the same paths, roles and refusals that every other client gets.
 
+import { i18n } from './i18n/index.svelte';
 import type { components } from './netapp';
 import { session } from './session.svelte';
 
@@ -224,10 +225,12 @@ export async function call<T>(
   body?: unknown,
   signal?: AbortSignal,
 ): Promise<T> {
-  const init: RequestInit = { method, credentials: 'same-origin', cache: 'no-store' };
+  // Sentences come in the language that is shown.
+  const headers: Record<string, string> = { 'accept-language': i18n.lang };
+  const init: RequestInit = { method, credentials: 'same-origin', cache: 'no-store', headers };
   if (signal) init.signal = signal;
   if (body !== undefined) {
-    init.headers = { 'content-type': 'application/json' };
+    headers['content-type'] = 'application/json';
     init.body = JSON.stringify(body);
   }
   const reply = await fetch(path, init);

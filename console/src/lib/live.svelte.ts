@@ -1,6 +1,7 @@
 // Live figures: reads GET /v1/live as long as the page can be seen, goes on after breaks, and knows
 // how old the newest figures are.
 
+import { i18n } from './i18n/index.svelte';
 import { type Column, type Conditions, type History, get, history, refusal } from './api';
 
 export type Kind = 'POOL' | 'VOLUME' | 'CLIENT' | 'VOLUME_CLIENT';
@@ -159,9 +160,11 @@ class Live {
     return [...this.rows.values()].filter((row) => row.kind === kind);
   }
 
-  private settle(): void {
+  /** Begins or ends the stream, or takes it anew where something else is wanted of it. */
+  settle(): void {
     const wanted = !document.hidden && !this.paused;
-    const terms = ['pools', 'volumes:500', 'clients:50', ...this.extra.keys()].join(',');
+    const rows = ['pools', 'volumes:500', 'clients:50', ...this.extra.keys()].join(',');
+    const terms = `rows=${encodeURIComponent(rows)}&language=${i18n.lang}`;
     if (wanted && this.stop && terms === this.terms) return;
     this.end();
     this.terms = terms;
@@ -180,7 +183,7 @@ class Live {
       try {
         const headers: Record<string, string> = { accept: 'text/event-stream' };
         if (this.lastId) headers['last-event-id'] = this.lastId;
-        const reply = await fetch(`/v1/live?rows=${encodeURIComponent(terms)}`, {
+        const reply = await fetch(`/v1/live?${terms}`, {
           headers,
           signal,
           credentials: 'same-origin',

@@ -2,11 +2,16 @@
 
 class Theme {
   dark = $state(false);
+  /** The page is laid out for paper. */
+  printing = $state(false);
 
   start(): void {
     const system = matchMedia('(prefers-color-scheme: dark)');
     const kept = localStorage.getItem('weir.theme');
     this.set(kept ? kept === 'dark' : system.matches);
+    const paper = matchMedia('print');
+    this.printing = paper.matches;
+    paper.addEventListener('change', () => (this.printing = paper.matches));
     system.addEventListener('change', () => {
       if (!localStorage.getItem('weir.theme')) this.set(system.matches);
     });

@@ -22,12 +22,13 @@ use crate::ontap::{Call, Refusal, Reply, Surface};
 use crate::query::{Query, unescape};
 use crate::requests::Requests;
 use crate::route::{self, Action, Api, NoRoute, Route, VALIDATE_ONLY, Verb};
+use crate::words::{LANGUAGE, Language};
 use crate::{lro, openapi};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -410,6 +411,7 @@ pub(crate) async fn answer(
             route: matched.route,
             surface,
             parts: matched.parts,
+            language: language(matched.route, &query, &head.headers)?,
             query,
             enums,
             body: bytes,
@@ -470,7 +472,8 @@ fn stream(
     let last = head.headers.get("last-event-id");
     let last = last.and_then(|id| id.to_str().ok());
     let slot = head.extensions.get::<Arc<Slot>>().cloned();
-    live::response(app, live, live::wanted(query)?, token, last, slot)
+    let wanted = (live::wanted(query)?, Language::of(query, &head.headers)?);
+    live::response(app, live, wanted, token, last, slot)
 }
 
 /// Returns a response in JSON.
@@ -674,6 +677,15 @@ fn asked_role(route: &Route, query: &Query) -> ApiResult<Role> {
     } else {
         role(route)
     })
+}
+
+/// Returns the language of sentences in the response.
+fn language(route: &Route, query: &Query, headers: &HeaderMap) -> ApiResult<Language> {
+    if route.parameters().contains(&LANGUAGE) {
+        Language::of(query, headers)
+    } else {
+        Ok(Language::default())
+    }
 }
 
 /// Returns the role that an action takes.

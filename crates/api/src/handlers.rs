@@ -1,8 +1,9 @@
 //! Handlers of the methods.
 
 use crate::admin;
-use crate::app::{AppState, ontap, ontap_call};
+use crate::app::{AppState, cluster, ontap, ontap_call};
 use crate::benchmarks::Benchmarks;
+use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{check_id, required};
 use crate::files;
@@ -15,6 +16,7 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
+use crate::words::Language;
 use crate::{
     active_directory, backups, filestore, netapp, preview, quota_rules, replications, space,
     throughput,
@@ -47,6 +49,8 @@ pub struct Asked<'a> {
     pub parts: Vec<String>,
     /// The query's parameters, decoded.
     pub query: Query,
+    /// Language of sentences in the response.
+    pub language: Language,
     /// Form of enums in the response.
     pub enums: EnumsAs,
     /// The body; not parsed yet.
@@ -196,10 +200,11 @@ impl Asked<'_> {
         let (control, query) = (self.app.control(), &self.query);
         match self.route.action {
             Action::History => live::history(self.live()?, control, query),
-            Action::Latency => live::latency(self.live()?, control, query),
+            Action::Latency => live::latency(self.live()?, control, query, self.language),
             Action::LimitChanges => live::limit_changes(self.live()?, control, query).await,
-            Action::Conditions => Ok(self.live()?.conditions()),
-            Action::Pair => Ok(self.live()?.pair()),
+            Action::Conditions => Ok(self.live()?.conditions(self.language)),
+            Action::Headline => self.headline(self.live()?).await,
+            Action::Pair => Ok(self.live()?.pair(self.language)),
             Action::SwitchPair => {
                 let only = query.flag(VALIDATE_ONLY)?;
                 admin::switch_pair(self.app, &self.actor, only, &self.body).await
@@ -210,6 +215,23 @@ impl Asked<'_> {
             // Its reply is no single value; the dispatcher answers it.
             _ => Err(ApiError::unimplemented("A stream", "")),
         }
+    }
+
+    /// Answers a request for the sentence of a page.
+    async fn headline(&self, live: &live::Live) -> ApiResult<Value> {
+        let relationships = match cluster(self.app, &self.actor) {
+            Ok(cluster) => waiting(move || cluster.relationships()).await?,
+            Err(_) => Vec::new(),
+        };
+        let asked = live::Asked {
+            live,
+            control: self.app.control(),
+            actor: &self.actor,
+            query: &self.query,
+            language: self.language,
+            relationships,
+        };
+        live::headline(&asked).await
     }
 
     fn file_of(&self, kind: Kind) -> ApiResult<files::Wanted<'_>> {

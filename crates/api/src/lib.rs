@@ -46,6 +46,7 @@ mod space;
 mod stream;
 pub mod throughput;
 mod tls;
+pub mod words;
 
 pub use app::{AppState, Ends, Gate, Problem, Problems, router};
 pub use benchmarks::Benchmarks;

@@ -160,6 +160,7 @@ fn operation_id(route: &Route) -> String {
             | Action::History
             | Action::Latency
             | Action::Conditions
+            | Action::Headline
             | Action::Pair
             | Action::Server
     );

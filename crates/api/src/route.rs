@@ -9,6 +9,7 @@
 use crate::query::unescape;
 use crate::replications;
 use crate::schema::{Message, filestore, netapp};
+use crate::words::LANGUAGE;
 use weir_control::Surface;
 
 /// HTTP methods that the APIs use.
@@ -212,6 +213,8 @@ pub enum Action {
     LimitChanges,
     /// A list of what holds or is wrong, with a sentence that sums it up.
     Conditions,
+    /// The answer of a page of the console, in a sentence.
+    Headline,
     /// A description of the pair.
     Pair,
     /// POST of `pair:switch`: the partner serves from now on.
@@ -268,9 +271,11 @@ impl Route {
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
             Action::CreateToken => &["tokenId", VALIDATE_ONLY],
-            Action::Live => &["rows"],
+            Action::Live => &["rows", LANGUAGE],
+            Action::Conditions | Action::Pair => &[LANGUAGE],
+            Action::Headline => &["page", "volume", LANGUAGE],
             Action::History => &["volume", "pool", "client", "window"],
-            Action::Latency => &["volume", "pool", "window"],
+            Action::Latency => &["volume", "pool", "window", LANGUAGE],
             Action::LimitChanges => &["volume", "pool", "window"],
             Action::CreateReplication => &["replicationId", VALIDATE_ONLY],
             Action::Update(_) | Action::UpdateReplication => &["updateMask", VALIDATE_ONLY],
@@ -418,6 +423,7 @@ pub static ROUTES: &[Route] = routes! {
     Get Own "latency" => Action::Latency;
     Get Own "limitChanges" => Action::LimitChanges;
     Get Own "conditions" => Action::Conditions;
+    Get Own "headline" => Action::Headline;
     Get Own "pair" => Action::Pair;
     Post Own "pair:switch" => Action::SwitchPair;
     Get Own "server" => Action::Server;

@@ -14,9 +14,10 @@ use weir_vfs::Vfs;
 use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
+use crate::condition_words as texts;
+use weir_api::words::Words;
 use weir_node::health::{Health, Subject};
 use weir_node::scrub_counters::ScrubCounters;
-use weir_node::size::Size;
 use weir_pair_node::Pair;
 use weir_replication_node::Replication;
 
@@ -125,21 +126,12 @@ impl Finder {
                 continue;
             };
             let name = short(&held.name);
-            let of = match level {
-                "POOL" => "the limit of its pool",
-                "CLIENT" => "the limit of each client",
-                _ => "its limit",
-            };
             let bytes = held.row.limit > 0.0 && level == "VOLUME" && limit == "BYTES";
-            let rate = match bytes {
-                true => format!(" of {}/s", Size(held.row.limit as u64)),
-                false => String::new(),
-            };
+            let message = texts::held(name, level, bytes.then_some(held.row.limit as u64));
             let severity = match at.saturating_sub(held.since) {
                 long if long >= HELD[1] => Severity::Warning,
                 _ => Severity::Info,
             };
-            let message = format!("{name} is held at {of}{rate}");
             let mut condition =
                 Condition::new(Kind::LimitBinds, severity, &*held.name, message, "");
             condition.since = i64::try_from(held.since).ok();
@@ -176,19 +168,12 @@ impl Finder {
             }
             let full = pool.name.full(Collection::Pools);
             let name = short(&full);
-            let message = match (throughput > ALLOCATED as f64, capacity > ALLOCATED) {
-                (false, false) => continue,
-                (true, true) => format!(
-                    "{throughput:.0} % of the throughput and {capacity} % of the capacity of pool {name} are allocated"
-                ),
-                (true, false) => {
-                    format!("{throughput:.0} % of the throughput of pool {name} is allocated")
-                }
-                (false, true) => {
-                    format!("{capacity} % of the capacity of pool {name} is allocated")
-                }
+            let throughput = (throughput > ALLOCATED as f64).then_some(throughput);
+            let capacity = (capacity > ALLOCATED).then_some(capacity);
+            let Some(message) = texts::allocated(name, throughput, capacity) else {
+                continue;
             };
-            let action = "Enlarge the pool before another volume needs a part of it";
+            let action = texts::enlarge_early();
             found.push(Condition::new(
                 Kind::PoolAllocated,
                 Severity::Info,
@@ -216,16 +201,8 @@ impl Finder {
             _ => return None,
         };
         let name = volume.name.to_string();
-        let message = match severity {
-            Severity::Error => format!("{} is full: {}", short(&name), Size(size)),
-            _ => format!(
-                "{} is {full} % full: {} of {}",
-                short(&name),
-                Size(used),
-                Size(size)
-            ),
-        };
-        let action = "Enlarge the volume, or delete files and snapshots";
+        let message = texts::filled(short(&name), full, used, size);
+        let action = texts::make_room();
         let mut condition = Condition::new(Kind::VolumeFull, severity, name, message, action);
         condition
             .details
@@ -243,11 +220,7 @@ impl Finder {
         if known == 0 {
             return None;
         }
-        let message = format!(
-            "blocks of the aggregate are not what was written: scrubs and requests have met {known}"
-        );
-        let action = "Find the files with weir scrub, restore them from snapshots or backups, and check the device; a \
-                      scrub that finds nothing clears this";
+        let (message, action) = texts::damaged(known);
         let kind = Kind::ChecksumFault;
         let mut condition = Condition::new(kind, Severity::Error, "aggregate", message, action);
         condition
@@ -278,12 +251,7 @@ impl Finder {
         }
         let (held, credit) = self.sources.vfs.throttle.held();
         if percent(held as u64, credit.total as u64) >= FULL {
-            let message = format!(
-                "requests that wait for limits hold {} of {} of memory",
-                Size(held as u64),
-                Size(credit.total as u64)
-            );
-            let action = "Raise the limits that hold them, or give the server more --memory";
+            let (message, action) = texts::held_memory(held as u64, credit.total as u64);
             found.push(Condition::new(
                 Kind::HeldMemory,
                 Severity::Warning,
@@ -294,8 +262,7 @@ impl Finder {
         }
         let violations = weir_base::violations();
         if violations > 0 {
-            let message = format!("the server has found {violations} defects in itself");
-            let action = "Restart the server, and report the lines of its log that name them";
+            let (message, action) = texts::defects(violations);
             found.push(Condition::new(
                 Kind::Defect,
                 Severity::Error,
@@ -309,11 +276,7 @@ impl Finder {
             let before = self.log.pop_front();
             let mean = before.and_then(|b| self.log.back()?.mean_since(b));
             if let Some(mean) = mean.filter(|mean| *mean >= LOG_SLOW) {
-                let message = format!(
-                    "a write of the intent log takes {} ms on the average of {LOG_SPAN} s",
-                    mean.as_millis()
-                );
-                let action = "Look what else uses the log's device, or put the log on a faster one (--log-dir)";
+                let (message, action) = texts::log_slow(mean.as_millis(), LOG_SPAN);
                 found.push(Condition::new(
                     Kind::LogSlow,
                     Severity::Warning,
@@ -342,11 +305,7 @@ impl Finder {
             days if days < EXPIRES[0] => Severity::Warning,
             _ => return,
         };
-        let message = match days {
-            ..0 => "the API's certificate has expired".to_owned(),
-            days => format!("the API's certificate expires in {days} days"),
-        };
-        let action = "Put new files in place, and send the server SIGHUP";
+        let (message, action) = texts::certificate(days);
         let resource = "certificates/api";
         found.push(Condition::new(
             Kind::CertificateExpires,
@@ -367,14 +326,13 @@ impl Finder {
             .witness_lost
             .filter(|_| !trouble.starts_with("the witness"));
         if let Some(words) = lost {
-            let action =
-                "Start the witness, or mend the way to it; without it neither node can take over";
+            let action = texts::start_witness(true);
             let severity = Severity::Warning;
             let condition = Condition::new(Kind::PairWitnessLost, severity, "pair", words, action);
             found.push(condition);
         }
         if trouble.starts_with("the witness") {
-            let action = "Start the witness, or mend the way to it";
+            let action = texts::start_witness(false);
             found.push(Condition::new(
                 Kind::PairWitnessLost,
                 Severity::Warning,
@@ -384,13 +342,7 @@ impl Finder {
             ));
         }
         if let Some(since) = standing.behind_since {
-            let why = match trouble.is_empty() {
-                true => String::new(),
-                false => format!(": {trouble}"),
-            };
-            let message = format!("node {} of the pair lacks changes{why}", standing.partner);
-            let action =
-                "Start the partner, or mend the way to it; this node serves alone meanwhile";
+            let (message, action) = texts::out_of_sync(&standing.partner, &trouble);
             let kind = Kind::PairOutOfSync;
             let mut condition = Condition::new(kind, Severity::Warning, "pair", message, action);
             condition.since = Some(since);
@@ -401,43 +353,29 @@ impl Finder {
 }
 
 /// Returns what relieves a volume that a limit of this level holds, in words and as a command.
-fn relief(level: &str, volume: Option<&Volume>, view: &View) -> (String, Option<String>) {
+fn relief(level: &str, volume: Option<&Volume>, view: &View) -> (Words, Option<String>) {
     match level {
-        "POOL" => {
-            let action = "Enlarge the pool, or move a busy volume to another";
-            (action.to_owned(), None)
-        }
-        "CLIENT" => {
-            let action = "Raise the limit of each client, or spread the load over more clients";
-            (action.to_owned(), None)
-        }
+        "POOL" => (texts::enlarge_or_move(), None),
+        "CLIENT" => (texts::raise_clients(), None),
         _ => {
             let pool = volume.and_then(|volume| view.pool_of(volume));
             let Some((volume, pool)) = volume.zip(pool) else {
-                return ("Raise the limit, or enlarge the instance".to_owned(), None);
+                return (texts::raise_limit(), None);
             };
             let full = pool.name.full(Collection::Pools);
             let of_pool = short(&full);
             let free = view.pool_figures(pool).available_throughput_mibps;
             match (pool.qos_type, free, volume.throughput_mibps()) {
                 (QosType::Manual, Some(free), Some(now)) if free >= 1.0 => (
-                    format!(
-                        "Raise the volume's throughput: {free:.0} MiB/s of pool {of_pool} are unallocated"
-                    ),
+                    texts::raise_throughput(of_pool, free),
                     Some(format!(
                         "weir volumes update {} --throughput-mibps={:.0}",
                         volume.name.id,
                         (now + free).floor()
                     )),
                 ),
-                (QosType::Manual, ..) => (
-                    format!("Enlarge pool {of_pool}: all its throughput is allocated"),
-                    None,
-                ),
-                _ => (
-                    "Enlarge the volume: its throughput follows its capacity".to_owned(),
-                    None,
-                ),
+                (QosType::Manual, ..) => (texts::enlarge_pool(of_pool), None),
+                _ => (texts::enlarge_volume(), None),
             }
         }
     }
@@ -458,12 +396,7 @@ fn replicated(
     if !r.healthy || failed.is_some() {
         let why = r.unhealthy_reason.clone();
         let why = why.or(failed.as_ref().map(|(error, _)| error.clone()));
-        let message = format!(
-            "the copy of {} at {to} fails: {}",
-            r.source,
-            why.unwrap_or_else(|| "it is not healthy".to_owned())
-        );
-        let action = "Mend the cause; the next transfer goes on from where the last one ended";
+        let (message, action) = texts::fails(&r.source.to_string(), &to, why.as_deref());
         let kind = Kind::ReplicationFailing;
         let mut condition = Condition::new(kind, Severity::Warning, &*to, message, action);
         condition.since = failed.map(|(_, end)| end);
@@ -477,18 +410,9 @@ fn replicated(
     let first = schedule.next(now);
     let period = first.and_then(|first| Some(schedule.next(first)? - first));
     if let Some(period) = period.filter(|period| lag > 2 * period) {
-        let minutes = lag / 60;
-        let message = format!(
-            "the copy of {} at {to} is {minutes} minutes old, of a schedule of {} minutes",
-            r.source,
-            period / 60
-        );
+        let message = texts::late(&r.source.to_string(), &to, lag / 60, period / 60);
         let held = r.transfer.as_ref().and_then(|t| t.bound_by.clone());
-        let action = match held.as_deref() {
-            Some("relationship") => "Raise the relationship's throttle, which holds the transfer",
-            Some(_) => "Raise the node's throttle, which holds the transfer",
-            None => "Look at the last transfer, and at the way between the nodes",
-        };
+        let action = texts::hurry(held.as_deref());
         let kind = Kind::ReplicationLate;
         let mut condition = Condition::new(kind, Severity::Warning, &*to, message, action);
         condition

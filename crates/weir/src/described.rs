@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir_api::live::Live;
+use weir_api::words::{Language, Words};
 use weir_base::Clock;
 use weir_control::{Control, Stamp};
 use weir_volume::Engine;
@@ -14,7 +15,7 @@ use crate::certificate;
 use weir_net::Connected;
 use weir_node::os;
 use weir_node::size::Size;
-use weir_pair_node::Pair;
+use weir_pair_node::{Pair, Shown};
 
 const GIB: u64 = 1 << 30;
 
@@ -101,8 +102,8 @@ impl Server {
 pub fn begin(live: &Live, pair: Option<Arc<Pair>>, server: Server) {
     let of_pair = pair.clone();
     live.describe(
-        Box::new(move || self::pair(of_pair.as_deref())),
-        Box::new(move || server.describe()),
+        Box::new(move |language| self::pair(of_pair.as_deref(), language)),
+        Box::new(move |_| server.describe()),
     );
     if let Some(pair) = pair {
         live.switch_by(Box::new(move |only| {
@@ -159,26 +160,40 @@ fn witness((address, replied, trouble): (String, Option<Duration>, Option<String
     out
 }
 
+/// Returns the sentence that says whether the pair is in sync, and what that costs.
+fn standing(shown: &Shown) -> Words {
+    let (_, partner) = &shown.nodes;
+    let cost = shown.cost;
+    match (shown.in_sync, cost.records) {
+        (true, 0) => Words::new("The mirror is in sync.", "ミラーは同期済みです。"),
+        (true, _) => {
+            let mean = cost.mean.as_secs_f64() * 1e3;
+            Words::new(
+                format!("The mirror is in sync and adds {mean:.2} ms to a write."),
+                format!("ミラーは同期済みで、書き込みに {mean:.2} ms 加わります。"),
+            )
+        }
+        (false, _) if shown.serving => Words::new(
+            format!(
+                "The mirror is not in sync: node {partner} lacks changes, and this node serves alone."
+            ),
+            format!(
+                "ミラーは同期していません。ノード {partner} に未反映の変更があり、このノードだけで提供しています。"
+            ),
+        ),
+        (false, _) => Words::new("The mirror is not in sync.", "ミラーは同期していません。"),
+    }
+}
+
 /// Returns the description of the pair that this node is one of.
-pub fn pair(pair: Option<&Pair>) -> Value {
+pub fn pair(pair: Option<&Pair>, language: Language) -> Value {
     let Some(pair) = pair else {
         return json!({"configured": false});
     };
     let shown = pair.show();
     let (node, partner) = &shown.nodes;
     let cost = shown.cost;
-    let headline = match (shown.in_sync, cost.records) {
-        (true, 0) => "The mirror is in sync.".to_owned(),
-        (true, _) => format!(
-            "The mirror is in sync and adds {:.2} ms to a write.",
-            cost.mean.as_secs_f64() * 1e3
-        ),
-        (false, _) if shown.serving => format!(
-            "The mirror is not in sync: node {} lacks changes, and this node serves alone.",
-            partner
-        ),
-        (false, _) => "The mirror is not in sync.".to_owned(),
-    };
+    let headline = standing(&shown);
     let line = |name: &str| {
         let found = shown.lines.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
@@ -205,7 +220,7 @@ pub fn pair(pair: Option<&Pair>) -> Value {
             "meanSeconds": cost.mean.as_secs_f64(),
             "p99Seconds": cost.p99.as_secs_f64(),
         },
-        "headline": headline,
+        "headline": headline.of(language),
         "details": details,
     });
     if let Some(out) = out.as_object_mut() {

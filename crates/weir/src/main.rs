@@ -11,6 +11,7 @@ mod callbacks;
 mod certificate;
 mod cli;
 mod commands;
+mod condition_words;
 mod conditions;
 mod described;
 mod domains;

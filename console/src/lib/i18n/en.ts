@@ -1,5 +1,4 @@
 const plural = (n: number, one: string, many: string): string => (n === 1 ? one : many);
-
 /** Texts of the console. Other languages have the same keys. */
 export const en = {
   units: { day: 'd', hour: 'h', minute: 'min', second: 's', gap: ' ' },
@@ -37,9 +36,6 @@ export const en = {
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', close: 'Close', same: 'The same elsewhere', command: 'Command',
   failed: 'The server refused', table: 'Table', chart: 'Chart',
   overview: {
-    calm: (n: number) => (n === 1 ? 'Nothing waits on the one volume.' : `Nothing waits on any of ${n} volumes.`),
-    waits: (k: number, n: number) =>
-      n === 1 ? 'The one volume waits for a limit.' : `${k} of ${n} volumes ${plural(k, 'waits', 'wait')} for a limit.`,
     roomy: (pool: string, n: string) => `No pool is at its limit; ${pool} has ${n} MiB/s unallocated.`, calmPools: 'No pool is at its limit.',
     bindingPools: (names: string) => `At its limit: pool ${names}.`,
     fine: 'Everything is in order', fineMore: 'No limit holds anybody back for long, and nothing fails.',
@@ -57,10 +53,6 @@ export const en = {
     button: 'Make the first volume',
   },
   pools: {
-    none: 'There is no storage pool yet.',
-    free: (pool: string, n: string) => `${pool} has ${n} MiB/s unallocated.`,
-    full: 'All throughput of every pool is allocated.',
-    shared: 'Every pool is shared as it comes.',
     lead: (n: number, use: string) => `${n} ${plural(n, 'pool moves', 'pools move')} ${use} MiB/s now.`,
     manual: 'manual QoS', auto: 'automatic QoS', flex: 'shared by weight', unlimited: 'no limit',
     capacity: 'Capacity', allocated: (a: string, b: string) => `${a} of ${b} given to volumes`,
@@ -69,8 +61,6 @@ export const en = {
     perTib: 'Throughput', iops: 'IOPS',
   },
   volumes: {
-    title: (n: number, k: number) =>
-      k ? `${k} of ${n} volumes ${plural(k, 'waits', 'wait')}.` : `${n} ${plural(n, 'volume', 'volumes')}, none waits.`,
     lead: 'Sorted by what they move now. Arrow keys go from row to row.',
     filter: 'Filter by name, pool or service level', none: 'No volume has that in its name.', pool: 'Pool',
     size: 'Used of size', protocols: 'Protocols', state: 'State', count: (n: number) => `${n} shown`,
@@ -78,10 +68,6 @@ export const en = {
   volume: {
     missing: 'There is no such volume.', mount: 'Mount command', snapshot: 'Snapshot', change: 'Change throughput…',
     held: (by: string, t: string) => `held by ${by}, ${t}`,
-    spentMost: (p: string, by: string) => `${p} of an operation's time is waiting for ${by}.`,
-    spentMean: (time: string) => `An operation takes ${time}; no limit holds it back.`,
-    spentHeld: (time: string, p: string) => `An operation takes ${time}, of which ${p} is waiting for limits.`,
-    without: (time: string) => `Without that wait an operation takes ${time}.`,
     idle: 'Nothing uses it now.', free: 'No limit holds it back.',
     near: (p: string) => `It uses ${p} of its limit.`,
     waits: (n: string, size: string) => `${n} requests with ${size} wait now.`,
@@ -131,15 +117,11 @@ export const en = {
     level: 'Service level', poolName: 'Name of the pool', poolSize: 'Size of the pool', open: 'Open it',
   },
   clients: {
-    title: (client: string, p: string, volume: string) => `${client} takes ${p} of ${volume}.`,
-    most: (client: string, p: string) => `${client} takes ${p} of all throughput.`,
     none: 'No client moves data now.', lead: 'A client is an address. Figures are of the last second.',
     client: 'Client', rate: 'MiB/s', ops: 'Operations/s', held: 'Waits on', waiting: 'Waiting', latency: 'p50 / p99',
     grid: 'Clients and volumes', gridHint: 'MiB/s on volumes that have limits',
   },
   snapshots: {
-    title: (n: number, volume: string, newest: string) =>
-      n ? `${volume} has ${n} ${plural(n, 'snapshot', 'snapshots')}. The newest is from ${newest}.` : `${volume} has no snapshot.`,
     pick: 'Volume', none: 'There is no volume.', lead: 'The height of a bar is the space that only this snapshot keeps.',
     take: 'Take a snapshot', takeLead: (v: string) => `It keeps ${v} as it is now. It costs nothing until files change.`,
     name: 'Name', made: 'Taken', only: 'Only here', label: 'Schedule', revert: 'Revert…', clone: 'Clone…', delete: 'Delete…',
@@ -161,7 +143,7 @@ export const en = {
     restoreLead: (name: string) => `It becomes ${name}, in the same directory. No file is replaced.`,
   },
   replication: {
-    none: 'No volume is replicated, and there is no pair.', noneLead: 'A replication copies a volume to another server; a pair keeps every write on two.',
+    noneLead: 'A replication copies a volume to another server; a pair keeps every write on two.',
     pairOff: 'This server is not a node of a pair.', good: (n: number) => (n === 1 ? 'The one copy is as its schedule asks.' : `All ${n} copies are as their schedules ask.`),
     bad: (k: number, n: number) => `${k} of ${n} copies ${plural(k, 'needs', 'need')} a look.`,
     pair: 'Synchronous pair', inSync: 'in sync', outOfSync: 'out of sync', cost: 'Adds to a change, mean / p99', lag: 'Not yet acknowledged', round: 'Round trip',
@@ -194,12 +176,12 @@ export const en = {
     axes: { 'read/write %': 'Reads / writes %' } as Record<string, string>, times: (n: string) => `${n} times`,
   },
   audit: {
-    title: (who: string, what: string, when: string) => `The last change: ${who}, ${what}, ${when}.`, none: 'Nothing has been changed yet.',
+    none: 'Nothing has been changed yet.',
     lead: 'Who changed what, from where, and how it ended.', filter: 'Filter by user, resource or outcome', time: 'Time', user: 'User', from: 'From', what: 'Change',
     resource: 'Resource', outcome: 'Outcome', more: 'Older ones', admins: 'The audit log is for administrators.',
   },
   access: {
-    open: 'Everybody who reaches this address may do everything.', openLead: 'The API listens on a loopback address without tokens.',
+    openLead: 'The API listens on a loopback address without tokens.',
     some: (n: number) => (n ? `${n} ${plural(n, 'token opens', 'tokens open')} this server.` : 'There is no token.'), someLead: 'A token has one role: viewers read, editors change, administrators manage access.',
     tokens: 'Tokens', name: 'Name', role: 'Role', made: 'Made', by: 'by', revoked: 'revoked', valid: 'valid', revoke: 'Revoke…', make: 'New token…',
     revokeTitle: (n: string) => `Revoke ${n}?`, revokeLead: 'Whoever uses it is refused from now on. Sign-ins by it end.',

@@ -1,5 +1,4 @@
 import type { Texts } from './index.svelte';
-
 export const ja = {
   units: { day: '日', hour: '時間', minute: '分', second: '秒', gap: '' },
   skip: '本文へ',
@@ -40,8 +39,6 @@ export const ja = {
   copy: 'コピー', copied: 'コピーしました', cancel: 'キャンセル', close: '閉じる', same: '同じ操作を別の方法で', command: 'コマンド',
   failed: 'サーバーが拒否しました', table: '表', chart: 'グラフ',
   overview: {
-    calm: (n: number) => `${n} 個のボリュームに待ちはありません。`,
-    waits: (k: number, n: number) => `${n} 個中 ${k} 個のボリュームが帯域制限で待っています。`,
     roomy: (pool: string, n: string) => `上限に達したプールはありません。${pool} に未割り当てが ${n} MiB/s あります。`, calmPools: '上限に達したプールはありません。',
     bindingPools: (names: string) => `上限に達したプール：${names}。`,
     fine: 'すべて正常です', fineMore: '長く続く帯域制限も、失敗もありません。',
@@ -59,10 +56,6 @@ export const ja = {
     button: '最初のボリュームを作る',
   },
   pools: {
-    none: 'ストレージ プールはまだありません。',
-    free: (pool: string, n: string) => `${pool} には未割り当てが ${n} MiB/s あります。`,
-    full: 'すべてのプールのスループットが割り当て済みです。',
-    shared: 'どのプールも共有です。',
     lead: (n: number, use: string) => `${n} 個のプールで現在 ${use} MiB/s。`,
     manual: '手動 QoS', auto: '自動 QoS', flex: '重みで共有', unlimited: '上限なし',
     capacity: '容量', allocated: (a: string, b: string) => `${b} のうち ${a} を割り当て済み`,
@@ -71,7 +64,6 @@ export const ja = {
     perTib: 'スループット', iops: 'IOPS',
   },
   volumes: {
-    title: (n: number, k: number) => (k ? `${n} 個中 ${k} 個のボリュームが待っています。` : `${n} 個のボリューム、待ちなし。`),
     lead: '現在の転送量の順です。矢印キーで行を移動できます。',
     filter: '名前、プール、サービスレベルで絞り込み', none: '該当するボリュームはありません。', pool: 'プール',
     size: '使用 / 容量', protocols: 'プロトコル', state: '状態', count: (n: number) => `${n} 個表示`,
@@ -79,10 +71,6 @@ export const ja = {
   volume: {
     missing: 'そのボリュームはありません。', mount: 'マウント コマンド', snapshot: 'スナップショット', change: 'スループットを変更…',
     held: (by: string, t: string) => `${by}で制限中、${t}`,
-    spentMost: (p: string, by: string) => `操作の時間の ${p} は「${by}」です。`,
-    spentMean: (time: string) => `操作は ${time} で終わり、帯域制限による待ちはありません。`,
-    spentHeld: (time: string, p: string) => `操作は ${time} かかり、その ${p} は上限を待つ時間です。`,
-    without: (time: string) => `その待ちがなければ ${time} です。`,
     idle: '現在使われていません。', free: '帯域制限による待ちはありません。',
     near: (p: string) => `上限の ${p} を使用中。`,
     waits: (n: string, size: string) => `現在 ${n} 件（${size}）が待機中。`,
@@ -132,15 +120,11 @@ export const ja = {
     level: 'サービスレベル', poolName: 'プールの名前', poolSize: 'プールの容量', open: '開く',
   },
   clients: {
-    title: (client: string, p: string, volume: string) => `${client} が ${volume} の ${p} を使っています。`,
-    most: (client: string, p: string) => `${client} が全体の ${p} を使っています。`,
     none: '現在データを転送するクライアントはありません。', lead: 'クライアントは 1 つのアドレスです。値は直近 1 秒のものです。',
     client: 'クライアント', rate: 'MiB/s', ops: '操作/秒', held: '待ち先', waiting: '待ち', latency: 'p50 / p99',
     grid: 'クライアントとボリューム', gridHint: '上限のあるボリュームの MiB/s',
   },
   snapshots: {
-    title: (n: number, volume: string, newest: string) =>
-      n ? `${volume} のスナップショットは ${n} 個。最新は ${newest}。` : `${volume} にスナップショットはありません。`,
     pick: 'ボリューム', none: 'ボリュームがありません。', lead: '棒の高さは、そのスナップショットだけが保持する容量です。',
     take: 'スナップショットを取る', takeLead: (v: string) => `${v} の現在の内容を残します。ファイルが変わるまで容量は増えません。`,
     name: '名前', made: '取得', only: '固有の容量', label: 'スケジュール', revert: '戻す…', clone: 'クローン…', delete: '削除…',
@@ -162,7 +146,7 @@ export const ja = {
     restoreLead: (name: string) => `同じディレクトリに ${name} として置かれます。既存のファイルは置き換えません。`,
   },
   replication: {
-    none: 'レプリケーションもペアもありません。', noneLead: 'レプリケーションはボリュームを別のサーバーへ写し、ペアはすべての書き込みを 2 台に残します。',
+    noneLead: 'レプリケーションはボリュームを別のサーバーへ写し、ペアはすべての書き込みを 2 台に残します。',
     pairOff: 'このサーバーはペアのノードではありません。', good: (n: number) => `${n} 個のコピーは予定どおりです。`,
     bad: (k: number, n: number) => `${n} 個中 ${k} 個のコピーに確認が必要です。`,
     pair: '同期ペア', inSync: '同期済み', outOfSync: '同期していません', cost: '相手を待つ時間、平均 / p99', lag: '未確認', round: '往復',
@@ -203,12 +187,12 @@ export const ja = {
     axes: { 'read/write %': '読み取り / 書き込み %' } as Record<string, string>, times: (n: string) => `${n} 倍`,
   },
   audit: {
-    title: (who: string, what: string, when: string) => `最新の変更：${who}、${what}、${when}。`, none: '変更の記録はまだありません。',
+    none: '変更の記録はまだありません。',
     lead: '誰が、どこから、何を変え、どう終わったか。', filter: 'ユーザー、リソース、結果で絞り込み', time: '時刻', user: 'ユーザー', from: '発信元', what: '変更',
     resource: 'リソース', outcome: '結果', more: 'さらに古いもの', admins: '監査ログは管理者用です。',
   },
   access: {
-    open: 'このアドレスに届く人は誰でも何でもできます。', openLead: 'API はトークンなしでループバック アドレスにあります。',
+    openLead: 'API はトークンなしでループバック アドレスにあります。',
     some: (n: number) => `有効なトークンは ${n} 個です。`, someLead: 'トークンのロールは 1 つです：viewer は参照、editor は変更、admin はアクセスの管理。',
     tokens: 'トークン', name: '名前', role: 'ロール', made: '作成', by: '作成者', revoked: '失効', valid: '有効', revoke: '失効させる…', make: '新しいトークン…',
     revokeTitle: (n: string) => `${n} を失効させますか`, revokeLead: '以後このトークンは拒否され、それによるサインインも終わります。',

@@ -1,5 +1,6 @@
 //! Conditions: what holds, what is wrong, or soon will be, since when, and what to do about it.
 
+use crate::words::{Language, Words};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
@@ -105,9 +106,9 @@ pub struct Condition {
     /// found.
     pub since: Option<i64>,
     /// A sentence on what is so, without its full stop.
-    pub message: String,
+    pub message: Words,
     /// The next step for an operator; may be empty.
-    pub action: String,
+    pub action: Words,
     /// The command that does it, where there is one.
     pub command: Option<String>,
     /// Figures for programs.
@@ -120,8 +121,8 @@ impl Condition {
         kind: ConditionKind,
         severity: Severity,
         resource: impl Into<String>,
-        message: impl Into<String>,
-        action: impl Into<String>,
+        message: impl Into<Words>,
+        action: impl Into<Words>,
     ) -> Condition {
         Condition {
             kind,
@@ -148,7 +149,7 @@ pub struct Report {
     /// Volumes and instances that limits hold.
     pub waiting: usize,
     /// The sentence.
-    pub headline: String,
+    pub headline: Words,
 }
 
 impl Report {
@@ -225,30 +226,38 @@ fn count(n: usize) -> String {
 }
 
 /// Returns the sentence that sums conditions up.
-fn headline(conditions: &[(Condition, i64)], volumes: usize) -> String {
+fn headline(conditions: &[(Condition, i64)], volumes: usize) -> Words {
+    Words::new(
+        sentences(conditions, volumes, Language::English).join(" "),
+        sentences(conditions, volumes, Language::Japanese).concat(),
+    )
+}
+
+/// Returns the worst problem, with the number of others.
+fn problem(conditions: &[(Condition, i64)], language: Language) -> Option<String> {
     let of = |severity: Severity| {
         let all = conditions
             .iter()
             .filter(move |(c, _)| c.severity == severity);
         all.filter(|(c, _)| c.kind != ConditionKind::LimitBinds)
     };
-    let mut sentences = Vec::new();
-    for severity in [Severity::Error, Severity::Warning] {
+    let found = [Severity::Error, Severity::Warning].map(|severity| {
         let mut these = of(severity);
-        if let (true, Some((first, _))) = (sentences.is_empty(), these.next()) {
-            let more = these.count();
-            sentences.push(match more {
-                0 => format!("{}.", first.message),
-                1 => format!("{}, and one more problem.", first.message),
-                _ => format!("{}, and {more} more problems.", first.message),
-            });
-        }
-    }
-    let held: Vec<&Condition> = conditions
-        .iter()
-        .map(|(condition, _)| condition)
-        .filter(|c| c.kind == ConditionKind::LimitBinds)
-        .collect();
+        let (first, _) = these.next()?;
+        Some((first.message.of(language), these.count()))
+    });
+    let (first, more) = found.into_iter().flatten().next()?;
+    Some(match (language, more) {
+        (Language::English, 0) => format!("{first}."),
+        (Language::English, 1) => format!("{first}, and one more problem."),
+        (Language::English, _) => format!("{first}, and {more} more problems."),
+        (Language::Japanese, 0) => format!("{first}。"),
+        (Language::Japanese, _) => format!("{first}。ほかに {more} 件の問題があります。"),
+    })
+}
+
+/// Returns the limits that the volumes of LIMIT_BINDS wait for, in words.
+fn cause(held: &[&Condition], language: Language) -> &'static str {
     let levels: Vec<&str> = ["POOL", "VOLUME", "CLIENT"]
         .into_iter()
         .filter(|level| {
@@ -258,28 +267,49 @@ fn headline(conditions: &[(Condition, i64)], volumes: usize) -> String {
             })
         })
         .collect();
-    let cause = match (levels.as_slice(), held.len()) {
-        (["POOL"], _) => "for the limit of the pool",
-        (["VOLUME"], 1) => "for its own limit",
-        (["VOLUME"], _) => "each for its own limit",
-        (["CLIENT"], _) => "for the limit of each client",
-        _ => "for different limits",
+    let (english, japanese) = match (levels.as_slice(), held.len()) {
+        (["POOL"], _) => ("for the limit of the pool", "プールの上限"),
+        (["VOLUME"], 1) => ("for its own limit", "固有の上限"),
+        (["VOLUME"], _) => ("each for its own limit", "それぞれの上限"),
+        (["CLIENT"], _) => ("for the limit of each client", "クライアントごとの上限"),
+        _ => ("for different limits", "別々の上限"),
     };
-    match (held.len(), volumes) {
-        (0, 0) if sentences.is_empty() => {
-            sentences.push("There are no volumes yet.".to_owned());
-        }
-        (0, _) if sentences.is_empty() => {
-            sentences.push(match volumes {
-                1 => "Nothing waits: the volume is within its limits.".to_owned(),
-                n => format!("Nothing waits: all {n} volumes are within their limits."),
-            });
-        }
-        (0, _) => {}
-        (1, _) => sentences.push(format!("One of {volumes} volumes waits, {cause}.")),
-        (n, _) => sentences.push(format!("{} of {volumes} volumes wait, {cause}.", count(n))),
+    match language {
+        Language::English => english,
+        Language::Japanese => japanese,
     }
-    sentences.join(" ")
+}
+
+fn sentences(conditions: &[(Condition, i64)], volumes: usize, language: Language) -> Vec<String> {
+    let mut sentences: Vec<String> = problem(conditions, language).into_iter().collect();
+    let held: Vec<&Condition> = conditions
+        .iter()
+        .map(|(condition, _)| condition)
+        .filter(|c| c.kind == ConditionKind::LimitBinds)
+        .collect();
+    let cause = cause(&held, language);
+    let quiet = sentences.is_empty();
+    let more = match (language, held.len(), volumes) {
+        (_, 0, _) if !quiet => None,
+        (Language::English, 0, 0) => Some("There are no volumes yet.".to_owned()),
+        (Language::English, 0, 1) => {
+            Some("Nothing waits: the volume is within its limits.".to_owned())
+        }
+        (Language::English, 0, n) => Some(format!(
+            "Nothing waits: all {n} volumes are within their limits."
+        )),
+        (Language::English, 1, _) => Some(format!("One of {volumes} volumes waits, {cause}.")),
+        (Language::English, n, _) => {
+            Some(format!("{} of {volumes} volumes wait, {cause}.", count(n)))
+        }
+        (Language::Japanese, 0, 0) => Some("ボリュームはまだありません。".to_owned()),
+        (Language::Japanese, 0, n) => Some(format!("{n} 個のボリュームに待ちはありません。")),
+        (Language::Japanese, n, _) => Some(format!(
+            "{volumes} 個中 {n} 個のボリュームが{cause}を待っています。"
+        )),
+    };
+    sentences.extend(more);
+    sentences
 }
 
 fn stamp(secs: i64) -> String {
@@ -288,7 +318,7 @@ fn stamp(secs: i64) -> String {
 
 impl Report {
     /// Returns the response of `GET /v1/conditions`.
-    pub fn to_json(&self, now: i64) -> Value {
+    pub fn to_json(&self, now: i64, language: Language) -> Value {
         let conditions: Vec<Value> = self
             .conditions
             .iter()
@@ -298,8 +328,8 @@ impl Report {
                 shown.insert("severity".to_owned(), json!(condition.severity.as_str()));
                 shown.insert("resource".to_owned(), json!(condition.resource));
                 shown.insert("since".to_owned(), json!(stamp(*since)));
-                shown.insert("message".to_owned(), json!(condition.message));
-                shown.insert("action".to_owned(), json!(condition.action));
+                shown.insert("message".to_owned(), json!(condition.message.of(language)));
+                shown.insert("action".to_owned(), json!(condition.action.of(language)));
                 if let Some(command) = &condition.command {
                     shown.insert("command".to_owned(), json!(command));
                 }
@@ -313,7 +343,7 @@ impl Report {
         let worst = self.conditions.iter().map(|(c, _)| c.severity).max();
         let mut out = json!({
             "time": stamp(now),
-            "headline": self.headline,
+            "headline": self.headline.of(language),
             "severity": worst.map_or("OK", Severity::as_str),
             "volumes": self.volumes,
             "volumesWaiting": self.waiting,
@@ -347,7 +377,7 @@ mod tests {
         let conditions = Conditions::default();
         let line = |found: Vec<Condition>, volumes| {
             conditions.update(5, found, volumes);
-            conditions.report().headline.clone()
+            conditions.report().headline.to_string()
         };
         assert_eq!(line(vec![], 0), "There are no volumes yet.");
         assert_eq!(
@@ -383,7 +413,11 @@ mod tests {
             line([two, vec![late, full]].concat(), 9),
             "c is full. Two of 9 volumes wait, each for its own limit."
         );
-        let shown = conditions.report().to_json(5);
+        assert_eq!(
+            conditions.report().headline.of(Language::Japanese),
+            "c is full。9 個中 2 個のボリュームがそれぞれの上限を待っています。"
+        );
+        let shown = conditions.report().to_json(5, Language::English);
         assert_eq!(shown["severity"], "ERROR");
         assert_eq!(shown["volumesWaiting"], 2);
         let kinds: Vec<&str> = shown["conditions"]
@@ -425,7 +459,7 @@ mod tests {
         assert_eq!(conditions.report().conditions[0].1, 107);
         let many = (0..MAX_CONDITIONS + 3).map(|n| held(&n.to_string(), "VOLUME/BYTES"));
         conditions.update(108, many.collect(), 2000);
-        let shown = conditions.report().to_json(108);
+        let shown = conditions.report().to_json(108, Language::English);
         assert_eq!(shown["omitted"], 3);
         assert_eq!(
             shown["conditions"].as_array().unwrap().len(),

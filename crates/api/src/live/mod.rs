@@ -1,15 +1,17 @@
 //! The server's figures, now and of the last day: `GET /v1/live`, `/v1/history`, `/v1/latency`,
-//! `/v1/limitChanges`, `/v1/conditions`, `/v1/pair`, `/v1/server`.
+//! `/v1/limitChanges`, `/v1/conditions`, `/v1/headline`, `/v1/pair`, `/v1/server`.
 
 mod book;
 mod breakdown;
 mod condition;
+mod headline;
 mod heat;
 mod row;
 mod stream;
 
 pub use book::{Book, Heat, Held, History, Kind, Step};
 pub use condition::{Condition, ConditionKind, Conditions, Report, Severity};
+pub(crate) use headline::{Asked, headline};
 pub use heat::{Column, FIRST_SECONDS, LATENCIES, Latencies, Spent, WAITS};
 pub use row::{COLUMNS, Row, bound_by, limit_of, limits};
 pub(crate) use stream::response;
@@ -17,6 +19,7 @@ pub(crate) use stream::response;
 use crate::error::{ApiError, ApiResult};
 use crate::json::abbreviate;
 use crate::query::Query;
+use crate::words::Language;
 use book::Wanted;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
@@ -28,8 +31,8 @@ use weir_control::{AuditEntry, Collection, Control, Refusal, Stamp, Status, Surf
 /// Rows that a reader gets who asks for none in particular.
 const DEFAULT_ROWS: &str = "pools,volumes:50,clients:20";
 
-/// Describes a part of the server that only the binary knows.
-pub type Describe = Box<dyn Fn() -> Value + Send + Sync>;
+/// Describes a part of the server that only the binary knows, its sentences in a language.
+pub type Describe = Box<dyn Fn(Language) -> Value + Send + Sync>;
 
 /// Makes the partner of the pair serve, or only checks that it could, if its argument is true.
 pub type Switch = Box<dyn Fn(bool) -> Result<(), String> + Send + Sync>;
@@ -87,20 +90,24 @@ impl Live {
     }
 
     /// Returns the response of `GET /v1/conditions`.
-    pub(crate) fn conditions(&self) -> Value {
+    pub(crate) fn conditions(&self, language: Language) -> Value {
         let now = i64::try_from(self.book.latest()).unwrap_or(i64::MAX);
-        self.conditions.report().to_json(now)
+        self.conditions.report().to_json(now, language)
     }
 
     /// Returns the response of `GET /v1/pair`.
-    pub(crate) fn pair(&self) -> Value {
-        let described = self.pair.get().map(|describe| describe());
+    pub(crate) fn pair(&self, language: Language) -> Value {
+        let described = self.pair.get().map(|describe| describe(language));
         described.unwrap_or_else(|| json!({"configured": false}))
     }
 
     /// Returns the response of `GET /v1/server` but for the caller.
     pub(crate) fn server(&self) -> Map<String, Value> {
-        match self.server.get().map(|describe| describe()) {
+        match self
+            .server
+            .get()
+            .map(|describe| describe(Language::English))
+        {
             Some(Value::Object(described)) => described,
             _ => Map::new(),
         }
@@ -294,7 +301,12 @@ fn one_of(control: &Control, query: &Query) -> ApiResult<(Kind, String, u64)> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the parameter; NOT_FOUND: nothing has the name.
-pub(crate) fn latency(live: &Live, control: &Control, query: &Query) -> ApiResult<Value> {
+pub(crate) fn latency(
+    live: &Live,
+    control: &Control,
+    query: &Query,
+    language: Language,
+) -> ApiResult<Value> {
     let (kind, name, window) = one_of(control, query)?;
     let heat = live.book.heat(kind, &name, window);
     let bounds = (0..LATENCIES as i32 - 1).map(|at| json!(FIRST_SECONDS * f64::from(at).exp2()));
@@ -322,7 +334,8 @@ pub(crate) fn latency(live: &Live, control: &Control, query: &Query) -> ApiResul
         "waitSeconds": Value::Object(waits.collect()),
     });
     if let Some(out) = out.as_object_mut() {
-        breakdown::add_to(out, &live.book.heat(kind, &name, RECENT_SECONDS));
+        let recent = live.book.heat(kind, &name, RECENT_SECONDS);
+        breakdown::add_to(out, &recent, language);
     }
     Ok(out)
 }

@@ -11,6 +11,7 @@ use crate::app::AppState;
 use crate::connections::{Slot, Working};
 use crate::error::ApiResult;
 use crate::logins::{self, Credential};
+use crate::words::Language;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
@@ -60,6 +61,8 @@ struct Reader {
     taken: Option<Instant>,
     /// The conditions that the reader has, without their time.
     conditions: Option<Arc<super::Report>>,
+    /// Language of the conditions.
+    language: Language,
     slot: Option<Arc<Slot>>,
     _working: Option<Working>,
     _permit: OwnedSemaphorePermit,
@@ -73,7 +76,7 @@ struct Reader {
 pub(crate) fn response(
     app: &AppState,
     live: &Arc<Live>,
-    wanted: Vec<Wanted>,
+    (wanted, language): (Vec<Wanted>, Language),
     token: Option<Shows>,
     last: Option<&str>,
     slot: Option<Arc<Slot>>,
@@ -99,6 +102,7 @@ pub(crate) fn response(
         frames: 0,
         taken: None,
         conditions: None,
+        language,
         slot,
         _working: None,
         _permit: permit.map_err(|_| too_many())?,
@@ -198,7 +202,7 @@ impl Reader {
             return None;
         }
         self.conditions = Some(report);
-        let shown = self.live.conditions().to_string();
+        let shown = self.live.conditions(self.language).to_string();
         Some(self.event("conditions", &shown))
     }
 

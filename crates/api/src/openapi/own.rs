@@ -82,6 +82,7 @@ const OBJECTS: &[Object] = &[
             ("omitted?", Integer),
         ],
     ),
+    ("Headline", &[("page", Text), ("headline", Text)]),
     (
         "History",
         &[
@@ -383,6 +384,10 @@ pub fn about(action: Action) -> Option<(&'static str, &'static str)> {
         Action::Conditions => (
             "Lists what limits hold and what is wrong, the worst first, with a sentence that sums it up",
             "ConditionReport",
+        ),
+        Action::Headline => (
+            "Returns the answer of a page of the console, in a sentence",
+            "Headline",
         ),
         Action::Pair => ("Describes the pair that the node is one of", "Pair"),
         Action::SwitchPair => (
