@@ -2,11 +2,13 @@
 //! from the environment, then from a file that `weir config` keeps, then from what a server on this
 //! machine starts with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use crate::Environment;
 use crate::error::Error;
+
+/// The variables of the environment.
+pub type Environment = HashMap<String, String>;
 
 /// The settings, the variable of the environment that overrides each, and what holds without any.
 pub const SETTINGS: &[(&str, &str, Option<&str>)] = &[

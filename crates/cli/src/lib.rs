@@ -22,16 +22,13 @@ mod session;
 pub mod top;
 mod values;
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 pub use args::Command;
+pub use context::Environment;
 pub use session::Io;
-
-/// The variables of the environment.
-pub type Environment = HashMap<String, String>;
 
 /// Returns the command line's arguments with flags files put in place. Flags of every command that
 /// come before the command or between its words, as gcloud takes them, are put behind it. `whole`

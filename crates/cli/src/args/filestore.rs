@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{Async, At, Common, LabelChanges, Listed, Listing, Locations, Named, Operations};
+use super::common::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use super::netapp::Locations;
+use super::netapp::Operations;
 use crate::values::{self, Dict};
 
 /// `weir filestore`

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Async, At, Common, LabelChanges, Listed, Listing, Named, Replications};
+use super::common::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use super::replications::Replications;
 use crate::values::{self, Capacity, Dict, List, Mibps};
 
 /// `weir storage-pools`

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Common;
+use super::common::Common;
 
 /// `weir ontap`
 #[derive(Debug, Args)]

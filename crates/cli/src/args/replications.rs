@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 
-use super::{Async, At, Common, LabelChanges, Listing, Named};
+use super::common::{Async, At, Common, LabelChanges, Listing, Named};
 use crate::values::{self, Dict};
 
 /// `weir volumes replications`

@@ -3,7 +3,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Common, Listing};
+use super::common::{Common, Listing};
 
 /// `weir tokens`
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::netapp::{create, update};
-use super::{Body, delete, open, open_named, own};
+use super::steps::{Body, delete, open, open_named, own};
 use crate::Environment;
 use crate::args::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 use crate::error::Error;

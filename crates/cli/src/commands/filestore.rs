@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::netapp::{self, act};
-use super::{Body, delete, last, open, open_named, operations, own};
+use super::operations;
+use super::steps::{Body, delete, last, open, open_named, own};
 use crate::Environment;
 use crate::args::{
     At, Filestore, InstanceCreate, InstanceSnapshotNamed, InstanceSnapshots, InstanceUpdate,

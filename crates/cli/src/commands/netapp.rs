@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, Tables, delete, last, open, open_named, own, replications};
+use super::replications;
+use super::steps::{Body, Tables, delete, last, open, open_named, own};
 use crate::Environment;
 use crate::args::{
     Async, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate, QuotaRules, Schedules,

@@ -17,7 +17,7 @@ use rustyline::{Config, Context, Editor, Helper};
 use serde_json::{Value, json};
 use weir_ontap::help::Live;
 
-use super::open;
+use super::steps::open;
 use crate::Environment;
 use crate::args::{At, Common, Ontap};
 use crate::context;

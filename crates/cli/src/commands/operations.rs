@@ -1,6 +1,6 @@
 //! Operations and locations.
 
-use super::{open, open_named, own};
+use super::steps::{last, open, open_named, own};
 use crate::Environment;
 use crate::args::{At, Locations, Operations};
 use crate::error::Error;
@@ -42,15 +42,12 @@ pub fn operations(
         }
         Operations::Cancel(_) => {
             s.call(Method::Post, &format!("{name}:cancel"), &[], None)?;
-            s.say(&format!(
-                "Asked to cancel operation [{}].",
-                super::last(&name)
-            ))
+            s.say(&format!("Asked to cancel operation [{}].", last(&name)))
         }
         Operations::Delete(_) => {
             s.confirm(&format!("You are about to delete operation {name}."))?;
             s.call(Method::Delete, &name, &[], None)?;
-            s.say(&format!("Deleted operation [{}].", super::last(&name)))
+            s.say(&format!("Deleted operation [{}].", last(&name)))
         }
         Operations::Describe(_) | Operations::List(_) => s.describe(&name),
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{open, own};
+use super::steps::{open, own};
 use crate::Environment;
 use crate::args::{At, Common, PeerShow, Peers};
 use crate::error::Error;

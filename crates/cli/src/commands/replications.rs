@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::netapp::{act, create, in_volume, of_volume, update};
-use super::{Body, delete, last, open, open_named};
+use super::steps::{Body, delete, last, open, open_named};
 use crate::Environment;
 use crate::args::{ReplicationCreate, Replications};
 use crate::error::Error;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{open, own};
+use super::steps::{open, own};
 use crate::Environment;
 use crate::args::{At, Audit, Conditions, Config, TokenCreate, Tokens};
 use crate::context::{File, SETTINGS, setting};

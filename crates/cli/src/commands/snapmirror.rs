@@ -7,7 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use weir_ontap::value::{duration, size};
 
-use super::{ontap, open};
+use super::ontap;
+use super::steps::open;
 use crate::Environment;
 use crate::args::{At, Snapmirror};
 use crate::error::Error;

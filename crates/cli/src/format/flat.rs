@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use super::cell::{joined, needs_projection, text};
+use super::key::Key;
+use super::model::Format;
 use super::table::heading;
-use super::{Format, joined, needs_projection, text};
 
 /// Returns comma-separated values, quoted where they need it (RFC 4180).
 pub fn csv(format: &Format, resources: &[Value]) -> Result<String, String> {
@@ -40,7 +42,7 @@ pub fn csv(format: &Format, resources: &[Value]) -> Result<String, String> {
         );
     }
     for resource in resources {
-        let cell = |key: &super::Key| joined(&key.get(resource), delimiter);
+        let cell = |key: &Key| joined(&key.get(resource), delimiter);
         line(format.columns.iter().map(|c| cell(&c.key)).collect());
     }
     Ok(out)
@@ -55,7 +57,7 @@ pub fn values(format: &Format, resources: &[Value]) -> Result<String, String> {
     let delimiter = format.attribute("delimiter").unwrap_or(";");
     let mut out = String::new();
     for resource in resources {
-        let cell = |key: &super::Key| joined(&key.get(resource), delimiter);
+        let cell = |key: &Key| joined(&key.get(resource), delimiter);
         let cells: Vec<String> = format.columns.iter().map(|c| cell(&c.key)).collect();
         out.push_str(&cells.join(separator));
         out.push('\n');

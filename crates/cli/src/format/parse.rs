@@ -10,8 +10,8 @@
 //! ```
 
 use super::key::{Key, Step};
+use super::model::{Align, Column, Format, Kind};
 use super::transform::Transform;
-use super::{Align, Column, Format, Kind};
 
 /// A position in a text.
 pub struct Scanner<'a> {

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Align, Column, Format, text};
+use super::cell::text;
+use super::model::{Align, Column, Format};
 
 /// Returns the heading of a column: of `serviceLevel` it is `SERVICE_LEVEL`.
 pub fn heading(column: &Column) -> String {

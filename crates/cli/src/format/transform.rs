@@ -4,8 +4,9 @@ use jiff::fmt::strtime;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::cell::{joined, number, text};
 use super::key::Key;
-use super::{Scanner, joined, number, text};
+use super::parse::Scanner;
 
 /// A transform with its arguments.
 #[derive(Debug, Clone)]
