@@ -61,13 +61,16 @@ pub const MAX_VOLUME_NAME: usize = 255;
 /// Maximum length of a snapshot's label in bytes.
 pub const MAX_LABEL: usize = 255;
 
-/// Maximum length of a volume's annotation in bytes. With its version it fits into a value of the
-/// tree.
-pub const MAX_ANNOTATION: usize = 1000;
+/// Maximum length of a volume's annotation in bytes. Its length is sent to a partner as 16 bits.
+pub const MAX_ANNOTATION: usize = 65_000;
+
+/// Maximum length of a piece of an annotation in bytes. With its version it fits into a value of
+/// the tree.
+pub const ANNOTATION_PIECE: usize = 1000;
 
 const _: () = {
     assert!(MAX_VOLUME_NAME <= MAX_NAME && MAX_LABEL <= MAX_NAME);
-    assert!(MAX_ANNOTATION + 24 <= MAX_VALUE);
+    assert!(ANNOTATION_PIECE + 24 <= MAX_VALUE && MAX_ANNOTATION <= u16::MAX as usize);
     assert!(BLOCK_SIZE.is_power_of_two());
     assert!(MAX_IO.is_multiple_of(BLOCK_SIZE));
     assert!(

@@ -83,6 +83,51 @@ impl Quotas {
         self.rules.iter().find(|rule| rule.subject == subject)
     }
 
+    /// Returns each rule in one line for the volume's record ([`crate::record`]): `mouse u1001
+    /// 1048576`. After id and subject come the limits in the order of [`QuotaLimits`] without
+    /// zeroes at the end. Without `ids` each id is `-`, and is made from the subject when it is
+    /// read.
+    pub(crate) fn recorded(&self, ids: bool) -> Vec<String> {
+        let line = |rule: &QuotaRule| {
+            let id = if ids { &*rule.id } else { "-" };
+            let subject = match rule.subject {
+                QuotaSubject::DefaultUser => "u".to_owned(),
+                QuotaSubject::DefaultGroup => "g".to_owned(),
+                QuotaSubject::User(number) => format!("u{number}"),
+                QuotaSubject::Group(number) => format!("g{number}"),
+            };
+            let QuotaLimits {
+                bytes,
+                soft_bytes,
+                files,
+                soft_files,
+            } = rule.limits;
+            let line = format!("{id} {subject} {bytes} {soft_bytes} {files} {soft_files}");
+            let mut line = line.as_str();
+            while let Some(shorter) = line.strip_suffix(" 0") {
+                line = shorter;
+            }
+            line.to_owned()
+        };
+        self.rules.iter().map(line).collect()
+    }
+
+    /// Returns the quotas of a volume's record. Unreadable lines, and those that repeat an id or a
+    /// subject, are left out.
+    pub(crate) fn from_recorded(lines: &[String], off: bool, now: Stamp) -> Quotas {
+        let mut quotas = Quotas {
+            rules: Vec::new(),
+            off,
+        };
+        for rule in lines.iter().filter_map(|line| read_rule(line, now)) {
+            if quotas.rule(&rule.id).is_none() && quotas.of(rule.subject).is_none() {
+                quotas.rules.push(rule);
+            }
+        }
+        quotas.rules.sort_by(|a, b| a.id.cmp(&b.id));
+        quotas
+    }
+
     /// Returns the rules for the engine; empty if they do not hold.
     pub(crate) fn enforced(&self) -> QuotaRules {
         let mut out = QuotaRules::default();
@@ -102,6 +147,43 @@ impl Quotas {
         }
         out
     }
+}
+
+/// Reads a line of [`Quotas::recorded`].
+fn read_rule(line: &str, now: Stamp) -> Option<QuotaRule> {
+    let mut words = line.split(' ');
+    let (id, whom) = (words.next()?, words.next()?);
+    let (kind, number) = whom.split_at_checked(1)?;
+    let number: Option<u32> = match number {
+        "" => None,
+        digits => Some(digits.parse().ok()?),
+    };
+    let (subject, made_up) = match (kind, number) {
+        ("u", None) => (QuotaSubject::DefaultUser, "default-user".to_owned()),
+        ("g", None) => (QuotaSubject::DefaultGroup, "default-group".to_owned()),
+        ("u", Some(n)) => (QuotaSubject::User(n), format!("user-{n}")),
+        ("g", Some(n)) => (QuotaSubject::Group(n), format!("group-{n}")),
+        _ => return None,
+    };
+    let mut limits = [0; 4];
+    for limit in &mut limits {
+        *limit = words.next().map_or(Some(0), |word| word.parse().ok())?;
+    }
+    let [bytes, soft_bytes, files, soft_files] = limits;
+    Some(QuotaRule {
+        id: if id == "-" { made_up.into() } else { id.into() },
+        subject,
+        limits: QuotaLimits {
+            bytes,
+            soft_bytes,
+            files,
+            soft_files,
+        },
+        created: now,
+        description: String::new(),
+        labels: Labels::default(),
+        extra: Extra::default(),
+    })
 }
 
 /// A new quota rule.

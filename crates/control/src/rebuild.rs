@@ -2,11 +2,12 @@
 //!
 //! Engine volumes that the catalog does not know get rows again, from their records
 //! ([`crate::record`]). The rows have name, share, paths, capacity, pool and service level or tier,
-//! security style and share settings. Their snapshots are adopted as at any start. Values that a
-//! record lacks get safe defaults: export rules admit no client, schedules are off. Export rules do
-//! not apply to users of SMB, so that protocol is left out until it is set again. A volume without
-//! a readable record is named by its key and gets the engine's limit as its capacity. Pools are
-//! made as large as their volumes need. Every difference is reported ([`Rebuilt`]).
+//! security style, share settings and quota rules. Their snapshots are adopted as at any start.
+//! Values that a record lacks get safe defaults: export rules admit no client, schedules are off.
+//! Export rules do not apply to users of SMB, so that protocol is left out until it is set again. A
+//! volume without a readable record is named by its key and gets the engine's limit as its
+//! capacity. Pools are made as large as their volumes need. Every difference is reported
+//! ([`Rebuilt`]).
 
 use crate::assigned::Assigned;
 use crate::backend::{VolumeState, is_keyed};
@@ -273,19 +274,14 @@ fn put(
         share_name: share,
         paths: own,
         export_rules: Some(Vec::new()),
-        unix_permissions: record
-            .as_ref()
-            .and_then(|record| record.mode)
-            .unwrap_or(match ntfs {
-                true => rules::smb::NTFS_MODE,
-                false => bootstrap::ROOT_MODE,
-            }),
+        unix_permissions: mode(record.as_ref(), ntfs),
         smb,
         snapshot_directory: !record.as_ref().is_some_and(|record| record.hides_snapshots),
         snap_reserve: record.as_ref().and_then(|record| record.reserve),
         deletion_restricted: record.as_ref().is_some_and(|record| record.kept),
         protection: state.protection,
         assigned: record.as_ref().map(assigned).unwrap_or_default(),
+        quotas: record.as_ref().map(|record| record.quotas(tx.now)).unwrap_or_default(),
         restore_of: None,
         clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
             let parent = names.get(key).cloned().or_else(|| {
@@ -323,6 +319,15 @@ fn put(
     }
     tx.put_volume(made);
     rebuilt
+}
+
+/// Returns the permission bits of its root.
+fn mode(record: Option<&Record>, ntfs: bool) -> u32 {
+    let recorded = record.and_then(|record| record.mode);
+    recorded.unwrap_or(match ntfs {
+        true => rules::smb::NTFS_MODE,
+        false => bootstrap::ROOT_MODE,
+    })
 }
 
 /// Returns its assignment without policies, which only the catalog had.

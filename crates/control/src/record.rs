@@ -4,25 +4,27 @@
 //! publications contain a record of each volume, which the engine stores with it as an opaque
 //! annotation, and from which `weir catalog rebuild` recreates the rows ([`crate::rebuild`]). A
 //! record contains the volume's identity and size, and the settings that clients of any protocol
-//! see: security style, share settings, visibility of snapshots. It does not contain the clients
-//! that may use it. A record is written with the next checkpoint, so it may be older than the last
-//! change. An outdated export rule might admit a client that was excluded since. For other settings
-//! that only the catalog has it only records their existence ([`Record::lost`]), so that a rebuild
-//! can report them.
+//! see: security style, share settings, visibility of snapshots, and quota rules without their
+//! descriptions and labels. It does not contain the clients that may use it. A record is written
+//! with the next checkpoint, so it may be older than the last change. An outdated export rule might
+//! admit a client that was excluded since. For other settings that only the catalog has it only
+//! records their existence ([`Record::lost`]), so that a rebuild can report them.
 
 use crate::assigned::Synchronous;
 use crate::model::{
     Performance, Pooled, Presentation, Protocol, SecurityStyle, Share, SmbSetting, Tiered, Volume,
 };
 use crate::name::{Surface, VolumeName};
+use crate::quota::Quotas;
+use crate::timestamp::Stamp;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Maximum length in bytes: the engine's limit. Longer records leave out values that can be found
+/// Maximum length in bytes without quota rules. Longer records leave out values that can be found
 /// otherwise.
-const MAX: usize = weir_volume::MAX_ANNOTATION;
+const MAX: usize = weir_base::limits::ANNOTATION_PIECE;
 
 /// The record of one volume, as JSON. Unknown fields are ignored and missing ones have defaults, so
 /// that records of other versions can be read.
@@ -92,6 +94,12 @@ pub(crate) struct Record {
     /// True if it has no path; the paths in `paths` stay reserved for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmounted: bool,
+    /// Quota rules, a line each ([`Quotas::recorded`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<String>,
+    /// True if the quota rules do not hold.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quotas_off: bool,
     /// Settings in the catalog that this record lacks, in words for users. They are left out first
     /// if the record is too long.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,6 +120,25 @@ fn lost(volume: &Volume) -> Vec<String> {
 
 impl Record {
     pub fn of(view: &View, volume: &Volume) -> Record {
+        let mut record = Record::without_quotas(view, volume);
+        if volume.quotas.is_default() {
+            return record;
+        }
+        record.quotas_off = volume.quotas.off;
+        let room = weir_volume::MAX_ANNOTATION - MAX;
+        let taken = |lines: &[String]| lines.iter().map(|line| line.len() + 3).sum::<usize>();
+        let mut lines = volume.quotas.recorded(true);
+        if taken(&lines) > room {
+            lines = volume.quotas.recorded(false);
+        }
+        match taken(&lines) > room {
+            true => record.lost.push(format!("{} quota rules", lines.len())),
+            false => record.quotas = lines,
+        }
+        record
+    }
+
+    fn without_quotas(view: &View, volume: &Volume) -> Record {
         let pooled = volume.pooled();
         Record {
             name: volume.name.to_string(),
@@ -134,6 +161,8 @@ impl Record {
             reserve: volume.snap_reserve,
             kept: volume.deletion_restricted,
             synchronous: volume.assigned.synchronous,
+            quotas: Vec::new(),
+            quotas_off: false,
             lost: lost(volume),
             offline: volume.assigned.offline,
             unmounted: volume.assigned.unmounted,
@@ -156,6 +185,11 @@ impl Record {
                 .collect(),
             style: self.style.and_then(SecurityStyle::from_number),
         }
+    }
+
+    /// Returns its quota rules, as made at `now`.
+    pub fn quotas(&self, now: Stamp) -> Quotas {
+        Quotas::from_recorded(&self.quotas, self.quotas_off, now)
     }
 
     /// Returns its pool or tier; the given ones if not recorded.
@@ -183,6 +217,7 @@ impl Record {
     /// Encodes it for the engine.
     pub fn text(mut self) -> Arc<str> {
         let write = |record: &Record| serde_json::to_string(record).unwrap_or_default();
+        let quotas = std::mem::take(&mut self.quotas);
         let mut text = write(&self);
         if text.len() > MAX {
             self.lost.clear();
@@ -194,6 +229,10 @@ impl Record {
         }
         // Names are bounded (`rules::names`), so that the rest fits.
         debug_assert!(text.len() <= MAX, "{text}");
+        if !quotas.is_empty() {
+            self.quotas = quotas;
+            text = write(&self);
+        }
         text.into()
     }
 
@@ -241,6 +280,8 @@ mod tests {
             synchronous: Some(Synchronous::StrictSync),
             offline: true,
             unmounted: true,
+            quotas: Vec::new(),
+            quotas_off: true,
             lost: vec![long(300)],
         };
         let text = record.clone().text();

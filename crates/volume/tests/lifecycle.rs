@@ -630,6 +630,10 @@ fn an_annotation_stays_with_its_volume() {
     engine.annotate(&vol, "first").unwrap();
     engine.cp_now().unwrap();
     engine.annotate(&vol, &long).unwrap();
+    engine.cp_now().unwrap();
+    // Its last pieces are removed; of the others one has changed.
+    let long = format!("{}y{}", &long[..2000], &long[..2000]);
+    engine.annotate(&vol, &long).unwrap();
     vol.snapshot_create("s", now()).unwrap();
     let clone = engine.clone_volume("vol1", "s", "clone").unwrap();
     assert_eq!(&*clone.annotation(), "");

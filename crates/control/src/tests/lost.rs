@@ -9,7 +9,7 @@ use crate::{
     SecurityStyle, Share, SmbSetting, State, Synchronous, Tiered, VolumeChange,
 };
 
-fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
+pub(super) fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
     Options {
         catalog: url.to_owned(),
         levels: Levels::built_in().unwrap(),
@@ -76,7 +76,7 @@ async fn built() -> (Bench, Vec<(String, Vec<String>)>) {
     (bench, served)
 }
 
-fn remove(url: &str) {
+pub(super) fn remove(url: &str) {
     let path = file_of(url).unwrap();
     for tail in ["", "-wal", "-shm"] {
         let file = format!("{}{tail}", path.display());

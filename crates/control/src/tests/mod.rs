@@ -93,6 +93,16 @@ impl Bench {
         self.control = opened.unwrap();
     }
 
+    /// Shuts it down, loses its catalog, rebuilds that, and starts it again.
+    pub async fn rebuild(&mut self, seed: u64) {
+        self.control.close().await;
+        self.node.revive();
+        lost::remove(&self.url);
+        let options = lost::options(&self.url, &self.node, seed);
+        Control::rebuild(options).await.unwrap();
+        self.restart(seed).await;
+    }
+
     pub async fn submit(&self, mutation: Mutation) -> Result<Arc<Operation>, Refusal> {
         self.control.submit(mutation, &Actor::local()).await
     }

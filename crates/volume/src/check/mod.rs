@@ -280,7 +280,7 @@ fn examine_volume(
         let dead = claims.read_dead(&rec.dead, weir_store::node::Key::MIN);
         let usage = [&of_snapshots, &of_live];
         claims.compare(dead, &entry.jobs, &entry.snapshots, rec.dead_blocks, usage);
-    } else if entry.annotated
+    } else if entry.annotation_pieces > 0
         || !entry.snapshots.is_empty()
         || entry.jobs.iter().any(Job::needs_volume)
     {

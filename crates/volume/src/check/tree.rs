@@ -29,7 +29,7 @@ use crate::types::FileKind;
 #[derive(Default)]
 pub(super) struct VolumeEntry {
     pub(super) rec: Option<VolumeRec>,
-    pub(super) annotated: bool,
+    pub(super) annotation_pieces: u64,
     pub(super) snapshots: Vec<SnapshotRec>,
     pub(super) jobs: Vec<Job>,
 }
@@ -310,8 +310,9 @@ impl Visitor for CatalogVisitor<'_, '_> {
                 None => false,
             },
             catalog::kind::ANNOTATION => {
-                entry.annotated = true;
-                catalog::decode_annotation(value).is_some()
+                entry.annotation_pieces += 1;
+                key.sub + 1 == entry.annotation_pieces
+                    && catalog::decode_annotation(value).is_some()
             }
             catalog::kind::JOB => match Job::decode(value) {
                 Some(job) => {

@@ -377,10 +377,15 @@ fn record(
     }
     let annotation = vol.annotation();
     if catalog.annotation != annotation {
-        let key = catalog::annotation_key(vol.id);
-        match annotation.is_empty() {
-            true => edits.del(key),
-            false => edits.put(key, catalog::encode_annotation(&annotation)),
+        let before = catalog::annotation_pieces(&catalog.annotation);
+        let now = catalog::annotation_pieces(&annotation);
+        for piece in 0..before.len().max(now.len()) {
+            let key = catalog::annotation_key(vol.id, piece);
+            match now.get(piece) {
+                None => edits.del(key),
+                text if text == before.get(piece) => {}
+                Some(text) => edits.put(key, catalog::encode_annotation(text)),
+            }
         }
         catalog.annotation = annotation;
     }

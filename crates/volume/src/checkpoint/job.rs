@@ -25,7 +25,9 @@ use weir_store::{BlockPtr, CpWriter, StoreError};
 use crate::checkpoint::dead::{self, born_of};
 use crate::checkpoint::edits::{Edits, put_job};
 use crate::checkpoint::table::VolumeTable;
-use crate::format::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key};
+use crate::format::catalog::{
+    Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key, annotation_pieces,
+};
 use crate::format::reading::{after, scan};
 use crate::format::record::{Window, kind};
 use crate::format::shared_runs::{Group, SharedRuns};
@@ -161,8 +163,8 @@ impl Jobs {
             }
         }
         edits.del(VolumeRec::key(vol.id));
-        if !catalog.annotation.is_empty() {
-            edits.del(annotation_key(vol.id));
+        for piece in 0..annotation_pieces(&catalog.annotation).len() {
+            edits.del(annotation_key(vol.id, piece));
         }
         for number in catalog.snapshots.keys() {
             edits.del(SnapshotRec::key(vol.id, *number));

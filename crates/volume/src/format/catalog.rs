@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-pub use weir_base::limits::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
+pub use weir_base::limits::{ANNOTATION_PIECE, MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
 
 use weir_base::{Generation, Ino, Time, VolumeId};
 use weir_store::node::Key;
@@ -40,7 +40,7 @@ pub(crate) mod kind {
     pub(crate) const AGGREGATE: u8 = 5;
     /// Calls carried out in the aggregate (sub = number of the record).
     pub(crate) const CALLS: u8 = 6;
-    /// A volume's annotation (sub 0); absent if it is empty.
+    /// A volume's annotation, in pieces (sub 0, 1, …); absent if it is empty.
     pub(crate) const ANNOTATION: u8 = 7;
     /// A client record of the aggregate (sub = its number).
     pub(crate) const CLIENT: u8 = 8;
@@ -316,15 +316,36 @@ pub(crate) fn label_of(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
 
-/// Returns the key of a volume's annotation.
-pub(crate) fn annotation_key(id: VolumeId) -> Key {
-    Key::new(id.0, kind::ANNOTATION, 0)
+/// Returns the key of a piece of a volume's annotation.
+pub(crate) fn annotation_key(id: VolumeId, piece: usize) -> Key {
+    Key::new(id.0, kind::ANNOTATION, piece as u64)
+}
+
+/// Cuts an annotation into pieces, each at most [`ANNOTATION_PIECE`] bytes of whole characters.
+pub(crate) fn annotation_pieces(text: &str) -> Vec<&str> {
+    assert!(
+        text.len() <= MAX_ANNOTATION,
+        "an annotation of {} bytes",
+        text.len()
+    );
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = rest.len().min(ANNOTATION_PIECE);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, after) = rest.split_at(end);
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
 }
 
 pub(crate) fn encode_annotation(text: &str) -> Vec<u8> {
     assert!(
-        !text.is_empty() && text.len() <= MAX_ANNOTATION,
-        "an annotation of {} bytes",
+        !text.is_empty() && text.len() <= ANNOTATION_PIECE,
+        "a piece of an annotation of {} bytes",
         text.len()
     );
     let mut out = Vec::with_capacity(1 + text.len());
@@ -339,7 +360,7 @@ pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
         return None;
     }
     let text = r.rest();
-    if text.is_empty() || text.len() > MAX_ANNOTATION {
+    if text.is_empty() || text.len() > ANNOTATION_PIECE {
         return None;
     }
     String::from_utf8(text.to_vec()).ok()
@@ -594,7 +615,12 @@ mod tests {
             assert_eq!(Job::decode(&bytes).as_ref(), Some(&job));
             assert_eq!(Job::decode(&bytes[..bytes.len() - 1]), None);
         }
-        let text = "a".repeat(MAX_ANNOTATION);
+        let long = "é".repeat(MAX_ANNOTATION / 2);
+        let pieces = annotation_pieces(&long);
+        assert_eq!(pieces.concat(), long);
+        assert_eq!(pieces.len(), MAX_ANNOTATION / ANNOTATION_PIECE);
+        assert!(annotation_pieces("").is_empty());
+        let text = "a".repeat(ANNOTATION_PIECE);
         let bytes = encode_annotation(&text);
         assert_eq!(decode_annotation(&bytes), Some(text));
         assert_eq!(decode_annotation(&[VERSION]), None);

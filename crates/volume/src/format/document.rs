@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use weir_base::{Ino, Time, VolumeId};
 
-use crate::format::catalog::{self, AggregateRec, Job, MAX_ANNOTATION};
+use crate::format::catalog::{self, ANNOTATION_PIECE, AggregateRec, Job, MAX_ANNOTATION};
 use crate::format::clients::MAX_CLIENT;
 use crate::format::content::ContentHash;
 use crate::format::edit::{self, Edits};
@@ -72,7 +72,8 @@ fn the_aggregates_tree() {
     assert_eq!(version("Client"), crate::format::clients::VERSION);
     says(&format!("{} bytes: the aggregate's", SnapshotIdentity::LEN));
     says(&format!("of a snapshot, {} bytes", ContentHash::LEN));
-    says(&format!("text (the rest, 1 to {MAX_ANNOTATION} bytes"));
+    says(&format!("text (the rest, 1 to {ANNOTATION_PIECE} bytes"));
+    says(&format!("{MAX_ANNOTATION} bytes at most in all"));
     says(&format!("(the rest, 1 to {MAX_CLIENT} bytes)"));
     let (per_shard, per_record) = (
         crate::format::calls::PER_SHARD,

@@ -24,7 +24,8 @@ struct ReadVolume {
     id: VolumeId,
     rec: VolumeRec,
     snapshots: BTreeMap<u32, SnapshotRec>,
-    annotation: Arc<str>,
+    annotation: String,
+    pieces: u64,
 }
 
 /// Contents of the aggregate's tree.
@@ -46,7 +47,8 @@ impl Read {
                     id,
                     rec: VolumeRec::decode(value)?,
                     snapshots: BTreeMap::new(),
-                    annotation: Arc::default(),
+                    annotation: String::new(),
+                    pieces: 0,
                 });
             }
             catalog::kind::SNAPSHOT => {
@@ -56,7 +58,14 @@ impl Read {
             }
             catalog::kind::ANNOTATION => {
                 let of = self.volumes.last_mut().filter(|of| of.id == id)?;
-                of.annotation = catalog::decode_annotation(value)?.into();
+                if key.sub != of.pieces {
+                    return None;
+                }
+                of.pieces += 1;
+                of.annotation.push_str(&catalog::decode_annotation(value)?);
+                if of.annotation.len() > catalog::MAX_ANNOTATION {
+                    return None;
+                }
             }
             catalog::kind::JOB => self.jobs.restore(id, key.sub, Job::decode(value)?),
             catalog::kind::CALLS => {
@@ -101,16 +110,8 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
     let of_volume =
         |volume: &ReadVolume| volume.rec.root.ptr.filter(|_| volume.rec.mirror.is_none());
     let roots: Vec<Option<BlockPtr>> = read.volumes.iter().map(of_volume).collect();
-    for (
-        at,
-        ReadVolume {
-            id,
-            rec,
-            snapshots,
-            annotation,
-        },
-    ) in read.volumes.into_iter().enumerate()
-    {
+    for (at, volume) in read.volumes.into_iter().enumerate() {
+        let ReadVolume { id, rec, .. } = volume;
         if at.is_multiple_of(RESTORE_ROOTS) {
             // Their trees are read one after the other: each by itself would wait for the device.
             let soon = roots.iter().skip(at).take(RESTORE_ROOTS);
@@ -125,11 +126,12 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
         };
         let vol = LiveVolume::new(Arc::clone(core), id, rec);
         let live = vol.live();
-        live.snaps.lock().restore(&snapshots);
+        live.snaps.lock().restore(&volume.snapshots);
         {
             let mut catalog = live.catalog.lock();
             catalog.stored = true;
-            catalog.snapshots = snapshots;
+            catalog.snapshots = volume.snapshots;
+            let annotation: Arc<str> = volume.annotation.into();
             *live.annotation.lock() = Arc::clone(&annotation);
             catalog.annotation = annotation;
             if !orphans.dying.is_empty() || !orphans.unlinked.is_empty() {
