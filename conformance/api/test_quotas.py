@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 import unittest
 
 import grpc
@@ -126,6 +127,33 @@ class Quotas(Served):
         self.assertEqual(self.write(elsewhere, more, 512, 1), DQUOT)
         self.client.delete_quota_rule(name=rule.name).result(timeout=30)
         self.assertEqual(self.write(elsewhere, more, 512, 1), 0)
+
+    def test_a_soft_limit_refuses_nothing_and_is_told_once(self):
+        volume = self.volume("soft")
+        rule = {"svm": {"name": "p1"}, "volume": {"name": "soft"}, "type": "user", "users": [{"id": "7"}],
+                "space": {"soft_limit": MIB}}
+        status, answer = self.server.ask("POST", "/api/storage/quota/rules", rule)
+        self.assertIn(status, (201, 202), answer)
+        user = self.mount(volume, 7)
+        self.fill(user, user.put(b"file", b""), 2)
+        condition, = self.conditions(volume, 1)
+        self.assertEqual((condition["severity"], condition["resource"]), ("WARNING", volume))
+        self.assertIn("user 7", condition["message"])
+        user.remove(b"file")
+        self.conditions(volume, 0)
+        self.assertEqual(len(re.findall(r"over the soft limit of a quota.*user 7", self.server.output())), 1)
+        self.assertEqual(len(re.findall(r"below the soft limit of a quota again.*user 7", self.server.output())), 1)
+
+    def conditions(self, volume, count):
+        """The conditions of soft limits in a volume, once there are so many."""
+        end = time.monotonic() + 60
+        while True:
+            found = [c for c in self.ok("GET", "conditions").get("conditions", [])
+                     if c["kind"] == "QUOTA_SOFT_LIMIT" and c["resource"] == volume]
+            if len(found) == count:
+                return found
+            self.assertLess(time.monotonic(), end, found)
+            time.sleep(0.2)
 
     def test_rules_are_listed_and_bad_ones_refused(self):
         volume = self.volume("rules")

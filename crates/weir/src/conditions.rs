@@ -15,6 +15,7 @@ use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
 use crate::condition_words as texts;
+use crate::soft_limits::SoftLimits;
 use weir_api::words::Words;
 use weir_node::health::{Health, Subject};
 use weir_node::scrub_counters::ScrubCounters;
@@ -65,6 +66,7 @@ pub struct Finder {
     log: VecDeque<weir_volume::LogWrites>,
     validity: Option<Validity>,
     looked: u64,
+    soft_limits: SoftLimits,
 }
 
 /// Returns the last part of a resource's name, as people call it.
@@ -85,6 +87,7 @@ impl Finder {
             log: VecDeque::new(),
             validity: None,
             looked: 0,
+            soft_limits: SoftLimits::default(),
         }
     }
 
@@ -95,6 +98,11 @@ impl Finder {
         let mut found = Vec::new();
         self.held(at, &view, &mut found);
         let volumes = self.space(&view, &mut found);
+        let engine = &self.sources.engine;
+        found.extend(self.soft_limits.find(at, &view, |volume| {
+            let volume = engine.volume(&volume.key);
+            volume.map_or_else(Vec::new, |volume| volume.quota_report())
+        }));
         self.server(&mut found);
         found.extend(self.damage());
         self.certificate(at, now, &mut found);

@@ -41,6 +41,7 @@ mod rpcbind;
 mod serve;
 mod settings;
 mod smb;
+mod soft_limits;
 mod storage;
 mod tls;
 mod tools;

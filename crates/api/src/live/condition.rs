@@ -38,6 +38,8 @@ pub enum ConditionKind {
     PairWitnessLost,
     /// Nearly all of a pool is allocated.
     PoolAllocated,
+    /// Users or groups hold more than the soft limits of their quotas.
+    QuotaSoftLimit,
     /// A transfer failed.
     ReplicationFailing,
     /// A copy is older than its schedule says.
@@ -63,6 +65,7 @@ impl ConditionKind {
             ConditionKind::PairOutOfSync => "PAIR_OUT_OF_SYNC",
             ConditionKind::PairWitnessLost => "PAIR_WITNESS_LOST",
             ConditionKind::PoolAllocated => "POOL_ALLOCATED",
+            ConditionKind::QuotaSoftLimit => "QUOTA_SOFT_LIMIT",
             ConditionKind::ReplicationFailing => "REPLICATION_FAILING",
             ConditionKind::ReplicationLate => "REPLICATION_LATE",
             ConditionKind::VolumeFull => "VOLUME_FULL",
