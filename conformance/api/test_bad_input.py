@@ -133,8 +133,8 @@ class BadInput(Case):
         self.refused(405, "UNIMPLEMENTED", "PUT", f"{VOLUMES}/base", {})
         self.refused(400, "INVALID_ARGUMENT", "POST", "projects/p1/locations/-/storagePools", POOL, storagePoolId="n")
         # No 5xx, which gcloud would try again for half a minute; and what to do instead.
-        error = self.refused(400, "FAILED_PRECONDITION", "POST", f"{VOLUMES}/base:restore", {})
-        self.assertIn("restoreParameters.sourceBackup", error["message"])
+        error = self.refused(400, "FAILED_PRECONDITION", "POST", f"{VOLUMES}/base:establishPeering", {})
+        self.assertIn("hybridReplicationParameters", error["message"])
         self.refused(400, "FAILED_PRECONDITION", "POST", VOLUMES, {**VOLUME, "kerberosEnabled": True}, volumeId="n")
 
     def test_other_sites_pages_are_kept_out(self):

@@ -1,10 +1,12 @@
 """Terraform's provider `google` itself: NetApp Volumes and Filestore, made, changed in place and destroyed."""
 
+import shutil
+import tempfile
 import unittest
 
 from terraform import Terraform, missing
 from weirtest import PLACE as PARENT
-from weirtest import Case
+from weirtest import Case, Server
 
 PLACE = {"location": "us-central1", "project": "p1"}
 NETWORK = "projects/p1/global/networks/default"
@@ -60,6 +62,35 @@ class Google(Case):
         self.assertEqual(self.ok("GET", f"{PARENT}/volumes/tffast")["throughputMibps"], 100)
         self.assertEqual(self.ok("GET", f"{PARENT}/storagePools/tfshared")["totalThroughputMibps"], "256")
         self.terraform.destroy()
+
+    def test_backup_policy(self):
+        """A policy of backups, its vault, and a volume with both."""
+        bucket = tempfile.mkdtemp(prefix="weir-bucket-")
+        self.addCleanup(shutil.rmtree, bucket, ignore_errors=True)
+        server = Server("--backup-bucket", bucket)
+        self.addCleanup(server.close)
+        terraform = Terraform(self, "hashicorp/google", {
+            "project": "p1", "region": "us-central1", "access_token": "any-text-at-all",
+            "user_project_override": False, "netapp_custom_endpoint": server.url + "/v1/"})
+        pool = {**PLACE, "name": "tfpool", "service_level": "PREMIUM", "capacity_gib": "2048", "network": NETWORK}
+        policy = {**PLACE, "name": "tfpolicy", "daily_backup_limit": 2, "weekly_backup_limit": 1,
+                  "monthly_backup_limit": 1, "enabled": True, "description": "first"}
+        volume = {**PLACE, "name": "tfbacked", "capacity_gib": "100", "share_name": "tfbacked", "protocols": ["NFSV3"],
+                  "storage_pool": "${google_netapp_storage_pool.pool.name}", "deletion_policy": "FORCE",
+                  "backup_config": {"backup_policies": ["${google_netapp_backup_policy.policy.id}"],
+                                    "backup_vault": "${google_netapp_backup_vault.vault.id}",
+                                    "scheduled_backup_enabled": True}}
+        resources = {"google_netapp_storage_pool": {"pool": pool}, "google_netapp_backup_policy": {"policy": policy},
+                     "google_netapp_backup_vault": {"vault": {**PLACE, "name": "tfvault", "description": "off site"}},
+                     "google_netapp_volume": {"volume": volume}}
+        terraform.apply(resources)
+        policy.update(daily_backup_limit=4, description="second", labels={"team": "storage"})
+        volume["backup_config"]["scheduled_backup_enabled"] = False
+        terraform.apply(resources)
+        changed = server.ask("GET", f"{PARENT}/backupPolicies/tfpolicy")[1]
+        self.assertEqual((changed["dailyBackupLimit"], changed["assignedVolumeCount"]), (4, 1))
+        terraform.destroy()
+        self.assertEqual(server.ask("GET", f"{PARENT}/backupPolicies")[1], {})
 
     def test_replication(self):
         pool = {**PLACE, "service_level": "PREMIUM", "capacity_gib": "2048", "network": NETWORK}

@@ -1,6 +1,7 @@
 """Backups over the public API: made, built on, restored, interrupted and deleted, in a folder and in a bucket of S3."""
 
 import http.client
+import json
 import os
 import re
 import shutil
@@ -116,12 +117,44 @@ class Case(unittest.TestCase):
         with self.assertRaises(OSError):
             new.lookup(b"within", of=new.lookup(b"folder"))
         # It is a volume like others.
+        self.files_of_it(new)
         new.put(b"small", b"third")
         self.assertEqual(new.read(new.lookup(b"small")), b"third")
         self.assertIn("backups", self.refused(400, "DELETE", f"{VAULTS}/safe"))
         self.done("DELETE", f"{VAULTS}/safe/backups/two")
         self.done("DELETE", f"{VAULTS}/safe")
         self.assertEqual(self.ok("GET", VAULTS), {})
+
+
+    def files_of_it(self, new):
+        """Single files of a backup go into a folder of a volume, and never over what is there."""
+        to = f"{PLACE}/volumes/new:restore"
+        body = {"backup": f"{VAULTS}/safe/backups/two", "fileList": ["/small", "/large"], "restoreDestinationPath": "/back"}
+        self.assertIn("/back", self.fails("POST", to, body)["message"])
+        back = new.mkdir(b"back")
+        response = self.done("POST", to, body)
+        self.assertEqual(response, {"@type": "type.googleapis.com/google.cloud.netapp.v1.RestoreBackupFilesResponse"})
+        self.assertEqual(new.read(new.lookup(b"small", of=back)), b"second")
+        self.assertEqual(new.read(new.lookup(b"large", of=back)), new.read(new.lookup(b"large")))
+        self.assertEqual(new.stat(new.lookup(b"large", of=back))[:3], (0o640, 7, 8))
+        # Again is not over: the same file is there. Another is not replaced.
+        self.done("POST", to, body)
+        new.put(b"small", b"other", of=back)
+        self.assertIn("/back/small exists", self.fails("POST", to, body)["message"])
+        self.assertEqual(new.read(new.lookup(b"small", of=back)), b"other")
+        for files, words in ((["/none"], "/none"), (["/large/none"], "/large/none"), (["/folder"], "no regular file"),
+                             (["/link"], "no regular file")):
+            self.assertIn(words, self.fails("POST", to, {**body, "fileList": files})["message"])
+        for files, words in ((["small"], "fileList"), ([], "fileList"), (["/a/x", "/b/x"], "x"), (["/../x"], "fileList")):
+            self.assertIn(words, self.refused(400, "POST", to, {**body, "fileList": files}))
+        self.refused(404, "POST", to, {**body, "backup": f"{VAULTS}/safe/backups/none"})
+
+    def verify(self, *arguments, data=None, code=0):
+        """`weir backup verify`, beside the server."""
+        ran = subprocess.run([WEIR, "backup", "verify", f"--data={data or self.server.data}", *arguments],
+                             capture_output=True, text=True, timeout=120)
+        self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
+        return ran.stdout + ran.stderr
 
 
 class OfAFolder(Case):
@@ -136,6 +169,42 @@ class OfAFolder(Case):
     def test_a_volume_is_restored_after_it_is_gone(self):
         self.story()
         self.assertEqual(self.objects(), [])
+
+    def test_what_is_damaged_is_found(self):
+        self.prepare()
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        bucket = f"--backup-bucket={self.bucket}"
+        self.nfs("v1").put(b"large", os.urandom(40 * MIB))
+        self.back_up("one")
+        self.nfs("v1").put(b"small", b"second")
+        self.back_up("two")
+        out = self.verify(bucket)
+        self.assertRegex(out, r"/one of projects/.*/volumes/v1: verified, 40 MiB of files")
+        self.assertIn("2 backups, 0 faults", out)
+        self.assertIn("1 backups, 0 faults", self.verify(bucket, "--backup=two"))
+        each = json.loads(self.verify(bucket, "--json"))["backups"]
+        self.assertEqual([(b["backup"], b["fault"]) for b in each], [("one", None), ("two", None)])
+        self.assertGreater(each[0]["fetched"], 40 * MIB)
+        # The copy that `weir backup` makes has the keys as well.
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "copy")
+            subprocess.run([WEIR, "backup", copy, f"--data={self.server.data}"], check=True, capture_output=True, timeout=60)
+            self.assertIn("0 faults", self.verify(bucket, data=copy))
+            self.assertIn("no key of a vault", self.verify(bucket, data=folder, code=1))
+        self.assertIn("no vault has a backup none", self.verify(bucket, "--backup=none", code=1))
+        self.assertIn("--backup-bucket is missing", self.verify(code=2))
+        # A bit of a pack.
+        pack = max((o for o in self.objects() if "/packs/" in o), key=os.path.getsize)
+        with open(pack, "r+b") as file:
+            file.seek(os.path.getsize(pack) // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        out = self.verify(bucket, code=1)
+        self.assertIn("2 backups, 2 faults", out)
+        self.assertIn("is damaged", out)
+        os.remove(pack)
+        self.assertIn("no such object", self.verify(bucket, "--backup=one", code=1))
 
     def test_a_kill_in_the_middle_costs_nothing(self):
         self.prepare()
@@ -155,6 +224,37 @@ class OfAFolder(Case):
         self.ready(restored)
         files = self.nfs("v2")
         self.assertEqual(files.read(files.lookup(b"large")), large)
+
+    def test_files_arrive_whole_over_a_kill(self):
+        """While files of a backup are copied, the directory has a part under another name, or the file, whole."""
+        self.prepare()
+        self.done("POST", VAULTS, {}, backupVaultId="safe")
+        small, large = b"small", os.urandom(64 * MIB)
+        files = self.nfs("v1")
+        files.put(b"small", small)
+        files.put(b"large", large)
+        self.back_up("one")
+        files.mkdir(b"back")
+        body = {"backup": f"{VAULTS}/safe/backups/one", "fileList": ["/small", "/large"], "restoreDestinationPath": "/back"}
+
+        def begun():
+            running = self.ok("GET", f"{PLACE}/operations").get("operations", [])
+            return any(o["metadata"]["verb"] == "restore" and not o.get("done") for o in running)
+        self.kill_once(begun, "POST", f"{PLACE}/volumes/v1:restore", body)
+        restoring = [o for o in self.ok("GET", f"{PLACE}/operations")["operations"] if o["metadata"]["verb"] == "restore"]
+        self.assertEqual(len(restoring), 1)
+        self.assertNotIn("error", self.ended(restoring[0]))
+        files = self.nfs("v1")
+        back = files.lookup(b"back")
+        self.assertEqual(files.read(files.lookup(b"small", of=back)), small)
+        self.assertEqual(files.read(files.lookup(b"large", of=back)), large)
+        # What they came through is gone: the folder is sound, and has no volume beside those of the catalog.
+        self.server.stop()
+        checked = subprocess.run([WEIR, "check", self.server.data], capture_output=True, text=True, timeout=120)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+        self.assertIn("checkpoint", checked.stdout)
+        self.assertRegex(checked.stdout, r": 2 volumes, ")
+        self.server.start()
 
     def packs(self):
         return sum("/packs/" in at for at in self.objects())

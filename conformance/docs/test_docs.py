@@ -47,6 +47,9 @@ NOT_RUN = {
     ("docs/start/google-libraries.md", "from google.cloud import netapp_v1, filestore_v1"):
         "needs a service account; conformance/api/test_service_accounts.py has one",
     ("docs/operating/live.md", "id: 1764385000.1764385921"): "an event; conformance/attack/test_live.py reads streams of them",
+    ("docs/operating/backups.md", "weir volumes restore-backup-files home --backup=BACKUP "
+                                  "--file-list=/mouse/letter.txt,/mouse/cheese.jpg --restore-destination-path=/mouse/back"):
+        "needs a backup with these files; conformance/api/test_backup_policies.py has one",
     ("docs/operating/replication.md", "weir peers join near.example.com:8051"):
         "takes another node; crates/weir/tests/replication.rs has two",
     ("docs/reference/cli.md", "gcloud netapp storage-pools create mq --location=l --capacity=40960 --service-level=premium "
@@ -93,6 +96,8 @@ for first in ("weir ad join example.com --user Administrator --data ./weir-data"
 
 # Commands that need other words here: (document or "*", pattern, what takes its place).
 REPLACED = [
+    ("docs/operating/backups.md", r"/var/lib/weir --backup-bucket \S+ --backup-credentials FILE",
+     "{folder}/weir-data --backup-bucket {folder}/bucket"),
     ("docs/reference/cli.md", r" … ", " --storage-pool=p --capacity=100 --protocols=nfsv3 --share-name=v1 "),
     ("docs/reference/smb.md", r"^weir users create NAME", "echo 'correct horse' | weir users create NAME --uid 1000"),
     ("docs/operating/doctor.md", r"--server nas1", "--from {captured} --server filer"),
@@ -408,12 +413,22 @@ def terraform_provider(place):
     place.env.update(TF_CLI_CONFIG_FILE=str(path), CHECKPOINT_DISABLE="1", TF_IN_AUTOMATION="1")
 
 
+def bucket(place):
+    """A bucket, and a volume to back up."""
+    bucket = os.path.join(place.folder, "bucket")
+    os.mkdir(bucket)
+    place.always += ("--backup-bucket", bucket)
+    place.serve()
+    place.shell("weir storage-pools create pool --capacity=2TiB --service-level=premium")
+    place.shell("weir volumes create home --storage-pool=pool --capacity=100 --protocols=nfsv3 --share-name=home")
+
+
 def pool(place):
     """A pool for the volumes."""
     place.shell("weir storage-pools create p --capacity=2TiB --service-level=premium")
 
 
-PREPARED = {"docs/start/prometheus.md": prometheus, "docs/start/ansible.md": of_ontap, "docs/start/ontap.md": of_ontap, "docs/start/terraform.md": terraform_provider, "README.md": big_file, "docs/reference/ontap.md": relationship, "docs/reference/cli.md": pool}
+PREPARED = {"docs/operating/backups.md": bucket, "docs/start/prometheus.md": prometheus, "docs/start/ansible.md": of_ontap, "docs/start/ontap.md": of_ontap, "docs/start/terraform.md": terraform_provider, "README.md": big_file, "docs/reference/ontap.md": relationship, "docs/reference/cli.md": pool}
 
 
 # --- blocks that are no commands

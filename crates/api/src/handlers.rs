@@ -73,11 +73,8 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::Update(kind) => a.update(kind).await,
         Action::Delete(kind) => a.delete(kind).await,
         Action::Revert(kind) => a.revert(kind).await,
-        Action::StartSplit => {
-            a.decode(&na::START_SPLIT_REQUEST)?;
-            let name = a.volume(Surface::Netapp)?;
-            a.submit(Mutation::SplitVolume(name)).await
-        }
+        Action::RestoreBackupFiles => a.restore_backup_files().await,
+        Action::StartSplit => a.start_split().await,
         Action::SplitStatus => a.split_status(),
         Action::Rename(kind) => a.rename(kind).await,
         Action::FindFile(kind) => a.file_of(kind)?.find(&a.query).await,
@@ -318,6 +315,7 @@ impl Asked<'_> {
             Kind::Pool => Target::Pool(self.name()?),
             Kind::ActiveDirectory => Target::ActiveDirectory(self.name()?),
             Kind::BackupVault => Target::BackupVault(self.name()?),
+            Kind::BackupPolicy => Target::BackupPolicy(self.name()?),
             Kind::Backup => Target::Backup(self.backup(self.part(3))?),
             Kind::Volume | Kind::Instance => Target::Volume(self.volume(kind.surface())?),
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
@@ -395,6 +393,7 @@ impl Asked<'_> {
                 Resource::ActiveDirectory(_)
                 | Resource::QuotaRule(..)
                 | Resource::BackupVault(_)
+                | Resource::BackupPolicy(_)
                 | Resource::Backup(_),
             )
             | None => {}
@@ -434,6 +433,9 @@ impl Asked<'_> {
             }
             Kind::BackupVault => {
                 Mutation::CreateBackupVault(place.name(&id), backups::new_vault(body)?)
+            }
+            Kind::BackupPolicy => {
+                Mutation::CreateBackupPolicy(place.name(&id), backups::new_policy(body)?)
             }
             Kind::Backup => {
                 let new = backups::new_backup(&place, body)?;
@@ -486,6 +488,9 @@ impl Asked<'_> {
                 Target::BackupVault(name) => {
                     Mutation::UpdateBackupVault(name, backups::vault_change(changed)?)
                 }
+                Target::BackupPolicy(name) => {
+                    Mutation::UpdateBackupPolicy(name, backups::policy_change(changed)?)
+                }
                 Target::Backup(name) => {
                     let change = backups::backup_change(changed, &current)?;
                     Mutation::UpdateBackup(name, change)
@@ -524,6 +529,7 @@ impl Asked<'_> {
             Target::Pool(name) => Mutation::DeletePool(name),
             Target::ActiveDirectory(name) => Mutation::DeleteActiveDirectory(name),
             Target::BackupVault(name) => Mutation::DeleteBackupVault(name),
+            Target::BackupPolicy(name) => Mutation::DeleteBackupPolicy(name),
             Target::Backup(name) => Mutation::DeleteBackup(name),
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
@@ -552,6 +558,19 @@ impl Asked<'_> {
             return Err(ApiError::field(field, format!("'{field}' is required")));
         }
         self.submit(Mutation::RevertVolume { name, snapshot }).await
+    }
+
+    async fn restore_backup_files(&self) -> ApiResult<Value> {
+        let name = self.volume(Surface::Netapp)?;
+        let body = self.decode(&na::RESTORE_BACKUP_FILES_REQUEST)?;
+        let restore = backups::restore_files(&self.place()?, body)?;
+        self.submit(Mutation::RestoreFiles(name, restore)).await
+    }
+
+    async fn start_split(&self) -> ApiResult<Value> {
+        self.decode(&na::START_SPLIT_REQUEST)?;
+        let name = self.volume(Surface::Netapp)?;
+        self.submit(Mutation::SplitVolume(name)).await
     }
 
     fn split_status(&self) -> ApiResult<Value> {
@@ -629,6 +648,14 @@ impl Asked<'_> {
                         .map(|v| (key(&v.name.place, &v.name.id), v)),
                     |(k, _)| k,
                     |(_, v)| backups::vault(v),
+                ),
+            ),
+            Kind::BackupPolicy => objects(
+                q.page(
+                    view.backup_policies(&within)
+                        .map(|p| (key(&p.name.place, &p.name.id), p)),
+                    |(k, _)| k,
+                    |(_, p)| backups::policy(&view, p),
                 ),
             ),
             Kind::Backup => self.backups(&q, &view)?,

@@ -13,7 +13,8 @@ use crate::{active_directory, backups, filestore, netapp, quota_rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use weir_control::{
-    Operation, Outcome, Presentation, Render, Resource, Snapshot, Surface, Target, View, Volume,
+    Job, Operation, Outcome, Presentation, Render, Resource, Snapshot, Surface, Target, View,
+    Volume,
 };
 
 /// `google.longrunning.Operation`, as far as lists are filtered by it.
@@ -96,15 +97,25 @@ pub fn operation(op: &Operation, enums: EnumsAs, at: Mounts) -> Object {
         }
         Some(Outcome::Done) => {
             // There is none for what went away in the moment in which the operation ended.
-            let kept = op.response.as_deref();
+            let kept = op.response.as_deref().filter(|_| !restores_files(op));
             let kept = kept.and_then(|text| serde_json::from_str::<Object>(text).ok());
-            let response = kept.map_or_else(empty, |kept| response(&op.target(), kept, enums, at));
+            let nothing = || match restores_files(op) {
+                true => typed(&na::RESTORE_BACKUP_FILES_RESPONSE, json!({})),
+                false => empty(),
+            };
+            let response =
+                kept.map_or_else(nothing, |kept| response(&op.target(), kept, enums, at));
             out.insert("response".to_owned(), response);
         }
     }
     out.insert("done".to_owned(), Value::Bool(op.done()));
     out.insert("metadata".to_owned(), Value::Object(metadata));
     out
+}
+
+/// Returns true for an operation whose response is no resource.
+fn restores_files(op: &Operation) -> bool {
+    matches!(op.job, Job::RestoreFiles { .. })
 }
 
 fn empty() -> Value {
@@ -125,6 +136,7 @@ fn unaddressed(view: &View, target: &Target) -> Option<Object> {
         Resource::ActiveDirectory(a) => active_directory::shown(&a),
         Resource::BackupVault(v) => backups::vault(&v),
         Resource::Backup(b) => backups::backup(&b),
+        Resource::BackupPolicy(p) => backups::policy(view, &p),
         Resource::Volume(v) => unaddressed_volume(view, &v, None),
         Resource::Snapshot(s) => snapshot(&s, None),
         Resource::QuotaRule(name, rule) => quota_rules::shown(&name, &rule),
@@ -164,6 +176,7 @@ pub fn message(target: &Target) -> &'static Message {
         Target::ActiveDirectory(_) => &na::ACTIVE_DIRECTORY,
         Target::BackupVault(_) => &na::BACKUP_VAULT,
         Target::Backup(_) => &na::BACKUP,
+        Target::BackupPolicy(_) => &na::BACKUP_POLICY,
         Target::Volume(v) => either(&na::VOLUME, &fs::INSTANCE, v.surface),
         Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
         Target::Snapshot(s) => either(&na::SNAPSHOT, &fs::SNAPSHOT, s.parent.surface),
@@ -174,7 +187,10 @@ pub fn message(target: &Target) -> &'static Message {
 fn response(target: &Target, mut kept: Object, enums: EnumsAs, at: Mounts) -> Value {
     mount::reach(&mut kept, at);
     let message = message(target);
-    let mut v = encode(message, &kept, enums);
+    typed(message, encode(message, &kept, enums))
+}
+
+fn typed(message: &Message, mut v: Value) -> Value {
     if let Some(o) = v.as_object_mut() {
         let t = format!("type.googleapis.com/{}", message.name);
         o.insert("@type".to_owned(), Value::String(t));

@@ -1,5 +1,6 @@
 //! NetApp Volumes: the public API's resources to and from the model.
 
+use crate::backups;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, Said, is_set, not_here, required};
 use crate::json::{Object, abbreviate};
@@ -16,12 +17,11 @@ use weir_control::{
 /// Bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
-/// Features that the public API has and this server does not (encryption of traffic, backups,
+/// Features that the public API has and this server does not (encryption of traffic,
 /// caching, block devices). Their fields would have no effect, so they are refused rather than
 /// stored.
 const NOT_HERE: &[&str] = &[
     "kerberosEnabled",
-    "backupConfig",
     "cacheParameters",
     "hybridReplicationParameters",
     "blockDevices",
@@ -263,6 +263,7 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
     if let Some(of) = &v.restore_of {
         m.set("restoreParameters", json!({"sourceBackup": of.to_string()}));
     }
+    m.set("backupConfig", backups::config(view, v));
     m.set("mountOptions", mount::exports(v));
     m.done(&schema::VOLUME)
 }
@@ -381,6 +382,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         snapshot_directory: Some(f.flag("snapshotDirectory").value().unwrap_or(false)),
         snap_reserve: f.rate("snapReserve")?.value(),
         snapshot_policy: f.take("snapshotPolicy").value(),
+        backup: backups::take_config(place, &mut f)?.filter(|c| *c != Default::default()),
         deletion_restricted: restricted(&mut f).value().unwrap_or(false),
         clone_of,
         restore_of,
@@ -432,6 +434,7 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
             Said::Clear => Some(Value::Null),
             Said::Set(v) => Some(v),
         },
+        backup: backups::take_config(place, &mut f)?,
         deletion_restricted: restricted(&mut f).or_default(),
         assign: Default::default(),
         description: f.text("description").or_default(),

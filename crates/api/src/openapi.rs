@@ -202,6 +202,21 @@ fn words(kind: Resource) -> &'static str {
         Resource::ActiveDirectory => "an Active Directory",
         Resource::BackupVault => "a backup vault",
         Resource::Backup => "a backup",
+        Resource::BackupPolicy => "a backup policy",
+    }
+}
+
+/// Describes a custom method of volumes, and returns its request.
+fn custom(action: Action) -> (&'static str, &'static Message) {
+    match action {
+        Action::RestoreBackupFiles => (
+            "Copies files of a backup into a volume",
+            &netapp::RESTORE_BACKUP_FILES_REQUEST,
+        ),
+        _ => (
+            "Copies what a clone shares with the volume that it was made from",
+            &netapp::START_SPLIT_REQUEST,
+        ),
     }
 }
 
@@ -249,11 +264,10 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
                 lro,
             )
         }
-        Action::StartSplit => (
-            "Copies what a clone shares with the volume that it was made from".to_owned(),
-            Some(message(&netapp::START_SPLIT_REQUEST, schemas)),
-            lro,
-        ),
+        Action::StartSplit | Action::RestoreBackupFiles => {
+            let (words, body) = custom(route.action);
+            (words.to_owned(), Some(message(body, schemas)), lro)
+        }
         Action::SplitStatus => (
             "Says how far splitting a clone has come".to_owned(),
             None,

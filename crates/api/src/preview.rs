@@ -69,6 +69,7 @@ fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
         | Resource::ActiveDirectory(_)
         | Resource::QuotaRule(..)
         | Resource::BackupVault(_)
+        | Resource::BackupPolicy(_)
         | Resource::Backup(_) => return None,
     };
     let left = remainder(pool.capacity_gib, &view.pool_figures(&pool));

@@ -73,6 +73,8 @@ pub enum Kind {
     BackupVault,
     /// A backup: `backupVaults/*/backups/*`.
     Backup,
+    /// A policy of backups: `backupPolicies/*`.
+    BackupPolicy,
 }
 
 impl Kind {
@@ -88,6 +90,7 @@ impl Kind {
             Kind::ActiveDirectory => &netapp::ACTIVE_DIRECTORY,
             Kind::BackupVault => &netapp::BACKUP_VAULT,
             Kind::Backup => &netapp::BACKUP,
+            Kind::BackupPolicy => &netapp::BACKUP_POLICY,
         }
     }
 
@@ -102,6 +105,7 @@ impl Kind {
             Kind::ActiveDirectory => "activeDirectoryId",
             Kind::BackupVault => "backupVaultId",
             Kind::Backup => "backupId",
+            Kind::BackupPolicy => "backupPolicyId",
         }
     }
 
@@ -114,7 +118,8 @@ impl Kind {
             | Kind::QuotaRule
             | Kind::ActiveDirectory
             | Kind::BackupVault
-            | Kind::Backup => Surface::Netapp,
+            | Kind::Backup
+            | Kind::BackupPolicy => Surface::Netapp,
             Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
         }
     }
@@ -130,6 +135,7 @@ impl Kind {
             Kind::ActiveDirectory => "activeDirectories",
             Kind::BackupVault => "backupVaults",
             Kind::Backup => "backups",
+            Kind::BackupPolicy => "backupPolicies",
         }
     }
 }
@@ -151,6 +157,8 @@ pub enum Action {
     SwitchPool,
     /// POST of `volumes/*:revert`, `instances/*:revert`.
     Revert(Kind),
+    /// POST of `volumes/*:restore`: files of a backup; returns an operation.
+    RestoreBackupFiles,
     /// POST of `volumes/*:startSplit`: returns an operation.
     StartSplit,
     /// GET of `volumes/*:getSplitStatus`: the state of a split.
@@ -268,6 +276,7 @@ impl Route {
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
                 Kind::BackupVault => &["backupVaultId", VALIDATE_ONLY],
                 Kind::Backup => &["backupId", VALIDATE_ONLY],
+                Kind::BackupPolicy => &["backupPolicyId", VALIDATE_ONLY],
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
             Action::CreateToken => &["tokenId", VALIDATE_ONLY],
@@ -289,6 +298,7 @@ impl Route {
             | Action::StartSplit
             | Action::Rename(_)
             | Action::RestoreFile(_)
+            | Action::RestoreBackupFiles
             | Action::DeleteReplication
             | Action::Replication(_)
             | Action::DeleteToken => &[VALIDATE_ONLY],
@@ -337,7 +347,7 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*:revert" => Action::Revert(Kind::Volume);
     Post Netapp "projects/*/locations/*/volumes/*:startSplit" => Action::StartSplit;
     Get Netapp "projects/*/locations/*/volumes/*:getSplitStatus" => Action::SplitStatus;
-    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring single files from backups", "Restore the backup into a volume (restoreParameters.sourceBackup) and copy them");
+    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::RestoreBackupFiles;
     Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("A cache of another cluster's volume", "Replicate the volume (hybridReplicationParameters)");
 
     Get Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::List(Kind::VolumeSnapshot);
@@ -380,13 +390,15 @@ pub static ROUTES: &[Route] = routes! {
     Get Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Get(Kind::Backup);
     Patch Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Update(Kind::Backup);
     Delete Netapp "projects/*/locations/*/backupVaults/*/backups/*" => Action::Delete(Kind::Backup);
-    Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
+    Get Netapp "projects/*/locations/*/backupPolicies" => Action::List(Kind::BackupPolicy);
+    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Create(Kind::BackupPolicy);
+    Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Get(Kind::BackupPolicy);
+    Patch Netapp "projects/*/locations/*/backupPolicies/*" => Action::Update(Kind::BackupPolicy);
+    Delete Netapp "projects/*/locations/*/backupPolicies/*" => Action::Delete(Kind::BackupPolicy);
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
-    Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
-    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("A backup policy", "Make backups (backupVaults/*/backups) on a schedule of your own");
     Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group", "Name the clients in the volume's export policy");
 
     Get Filestore "projects/*/locations/*/instances" => Action::List(Kind::Instance);

@@ -33,6 +33,9 @@ pub enum BackupError {
     /// There is no such backup.
     #[error("cannot find backup {0}: the vault has none of this name")]
     NotFound(String),
+    /// The backup has no file of this path.
+    #[error("cannot restore {0}: the backup has no such file")]
+    NoFile(String),
     /// The volume does not allow it.
     #[error(transparent)]
     Volume(#[from] FsError),

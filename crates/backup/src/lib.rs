@@ -13,7 +13,8 @@
 //! [`take()`] walks the difference of two snapshots, as a transfer does, and merges it into the
 //! manifest of the backup before. [`restore()`] receives a manifest into an empty volume, as a
 //! transfer is received, and ends well only if the volume's own tree has the hash of contents that
-//! the source's tree had. [`verify()`] reads everything that a backup refers to.
+//! the source's tree had. [`restore_files()`] brings single files.
+//! [`verify()`] reads everything that a backup refers to.
 //!
 //! The object of a backup is written last. What an interrupted one has uploaded is found in the
 //! index and used by the next. The caller sees to it that one process at a time writes to a vault.
@@ -31,6 +32,7 @@ mod restore;
 mod retry;
 mod s3;
 mod seal;
+mod select;
 mod take;
 mod vault;
 mod verify;
@@ -43,6 +45,7 @@ pub use restore::restore;
 pub use retry::Retrying;
 pub use s3::{S3, S3Settings};
 pub use seal::VaultKey;
+pub use select::restore_files;
 pub use take::{Source, take};
 pub use vault::{Backup, Vault};
 pub use verify::{Verified, verify};

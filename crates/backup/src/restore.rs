@@ -71,7 +71,7 @@ pub fn restore(
     Ok(receive.finish(content)?)
 }
 
-fn mark(position: Position, progress: Progress) -> Mark {
+pub(crate) fn mark(position: Position, progress: Progress) -> Mark {
     Mark {
         position,
         digest: 0,
@@ -108,7 +108,7 @@ pub(crate) fn contents(
 }
 
 /// Receives an entry. Returns the bytes of contents in it.
-fn apply(
+pub(crate) fn apply(
     vault: &Vault,
     receive: &mut Receive,
     entry: &Entry,

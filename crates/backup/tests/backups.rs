@@ -11,10 +11,10 @@ use std::time::Duration;
 use common::{Machine, change, create, dump, write};
 use weir_backup::{
     Backup, BackupError, Bucket, BucketError, Progress, Retrying, Source, Vault, VaultKey, prune,
-    restore, take, verify,
+    restore, restore_files, take, verify,
 };
 use weir_base::{Rng, SeededRng};
-use weir_volume::{Engine, Volume};
+use weir_volume::{Engine, FileKind, Volume};
 
 /// Faults of the next writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -420,6 +420,77 @@ fn a_restoration_goes_on_where_it_was_and_proves_what_it_brought() {
     let to = bench.machine.destination(&bench.engine, "other");
     let different = restore(&bench.vault(), &other, &to, &mut quietly);
     assert!(matches!(different, Err(BackupError::Different)));
+}
+
+fn path(text: &str) -> Vec<Vec<u8>> {
+    let names = text.split('/').filter(|name| !name.is_empty());
+    names.map(|name| name.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn single_files_are_restored_with_all_that_belongs_to_them() {
+    let bench = Bench::new(23);
+    let vol = bench.machine.volume(&bench.engine, "vol");
+    change(&vol, &bench.rng, 400);
+    let large = fill(&bench, &vol, "large", 9 << 20);
+    let mut cx = weir_volume::EngineContext::new(common::now());
+    let file = vol.drive_blocking(&mut cx, |cx| vol.lookup(cx, vol.root(), b"large"));
+    let file = file.unwrap().ino;
+    let stream = vol.drive_blocking(&mut cx, |cx| vol.make_stream(cx, file, b"side"));
+    let stream = stream.unwrap().value.attr.ino;
+    write(&vol, stream, 0, b"beside");
+    bench.snapshot(&vol, "s");
+    let made = bench.back_up(&vol, "s", None).unwrap();
+    let before = dump(&vol);
+    let regular = |(_, entry): &(&String, &common::Entry)| entry.attr.kind == FileKind::Regular;
+    let mut files: Vec<&String> = before
+        .iter()
+        .filter(regular)
+        .map(|(path, _)| path)
+        .collect();
+    files.sort_by_key(|path| std::cmp::Reverse(path.matches('/').count()));
+    let mut wanted: Vec<&str> = files.iter().take(2).map(|path| path.as_str()).collect();
+    assert!(wanted[0].matches('/').count() > 1, "{wanted:?}");
+    wanted.push("/large");
+
+    let to = bench.machine.destination(&bench.engine, "to");
+    let paths: Vec<_> = wanted.iter().map(|text| path(text)).collect();
+    restore_files(&bench.vault(), &made, &to, &paths, &mut quietly).unwrap();
+    let view = to.open_snapshot("s").unwrap();
+    let after = dump(&view);
+    let leads = |path: &&String| {
+        let within = format!("{path}/");
+        let mut files = wanted.iter();
+        !path.is_empty() && files.any(|file| *file == path.as_str() || file.starts_with(&within))
+    };
+    let expected: Vec<&String> = before.keys().filter(leads).collect();
+    let found: Vec<&String> = after.keys().filter(|path| !path.is_empty()).collect();
+    assert_eq!(found, expected);
+    for file in &wanted {
+        let (was, is) = (&before[*file], &after[*file]);
+        assert_eq!(
+            (is.attr.mode, is.attr.size),
+            (was.attr.mode, was.attr.size),
+            "{file}"
+        );
+        assert!(is.content == was.content, "{file}");
+    }
+    assert!(after["/large"].content == large);
+    let streams = view
+        .drive_blocking(&mut cx, |cx| view.streams(cx, file))
+        .unwrap();
+    assert_eq!(streams.len(), 1);
+    let read = view.drive_blocking(&mut cx, |cx| view.read(cx, stream, 0, 10));
+    assert_eq!(read.unwrap().to_vec(), b"beside");
+
+    let to = bench.machine.destination(&bench.engine, "none");
+    for missing in ["/none", "/large/none"] {
+        let result = restore_files(&bench.vault(), &made, &to, &[path(missing)], &mut quietly);
+        assert!(
+            matches!(&result, Err(BackupError::NoFile(path)) if path == missing),
+            "{result:?}"
+        );
+    }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 //! The operation contains the job with all of its arguments, so that an interrupted job can be
 //! restarted from the catalog alone.
 
-use crate::job::Job;
+use crate::job::{Job, RowVerb};
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Snapshot, State, Volume,
 };
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, RestoreFiles};
 use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::policy;
 use crate::publish::alike;
@@ -236,7 +236,7 @@ fn intend(
             tx.put_snapshot(snapshot);
             if let Some(period) = new.schedule {
                 let mut volume = Volume::clone(&parent);
-                policy::ran(&mut volume, period, tx.now.secs());
+                policy::ran(&mut volume.snapshot_runs, period, tx.now.secs());
                 tx.note_volume(volume);
             }
             Ok((parent.id, Job::TakeSnapshot(name.clone()), false))
@@ -276,12 +276,6 @@ fn intend(
         Mutation::CreateActiveDirectory(..)
         | Mutation::UpdateActiveDirectory(..)
         | Mutation::DeleteActiveDirectory(_) => intend_domain(tx, mutation, target, inputs),
-        Mutation::CreateBackupVault(..)
-        | Mutation::UpdateBackupVault(..)
-        | Mutation::DeleteBackupVault(_)
-        | Mutation::CreateBackup(..)
-        | Mutation::UpdateBackup(..)
-        | Mutation::DeleteBackup(_) => intend_backup(tx, mutation, target, inputs),
         Mutation::Replicate {
             verb,
             preconditions,
@@ -296,6 +290,8 @@ fn intend(
             Ok((0, job, true))
         }
         Mutation::DeleteSnapshot(name) => delete_snapshot(tx, name, target),
+        Mutation::RestoreFiles(name, restore) => restore_files(tx, name, restore),
+        _ => intend_backup(tx, mutation, target, inputs),
     }
 }
 
@@ -407,6 +403,12 @@ fn intend_backup(
         }
         Mutation::CreateBackup(name, new) => {
             let backup = rules::backup::create(&tx.view, name, new, inputs.id, tx.now)?;
+            let source = tx.view.volume(&backup.source).cloned();
+            if let (Some(period), Some(source)) = (new.schedule, source) {
+                let mut volume = Volume::clone(&source);
+                policy::ran(&mut volume.backup_runs, period, tx.now.secs());
+                tx.note_volume(volume);
+            }
             tx.put_backup(backup);
             let lane = vault_lane(&tx.view, &name.vault);
             Ok((lane, Job::TakeBackup(name.clone()), false))
@@ -427,6 +429,61 @@ fn intend_backup(
             tx.put_backup(next);
             let lane = vault_lane(&tx.view, &name.vault);
             Ok((lane, Job::DeleteBackup(name.clone()), false))
+        }
+        _ => intend_backup_policy(tx, mutation, target, inputs),
+    }
+}
+
+/// Intends to copy files of a backup into a volume.
+fn restore_files(
+    tx: &Transaction<'_>,
+    name: &VolumeName,
+    restore: &RestoreFiles,
+) -> Result<Intent, Refusal> {
+    let volume = idle(&tx.view, name)?;
+    rules::backup::restore_files(&tx.view, &volume, restore)?;
+    let files = restore.files.iter().map(|path| path.as_str().into());
+    let job = Job::RestoreFiles {
+        of: name.clone(),
+        backup: restore.backup.clone(),
+        files: files.collect(),
+        directory: restore.directory.as_str().into(),
+    };
+    let lane = vault_lane(&tx.view, &restore.backup.vault);
+    Ok((lane, job, false))
+}
+
+/// Intends a change of a policy of backups.
+fn intend_backup_policy(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    let found = |tx: &Transaction<'_>, name: &Name| {
+        let policy = tx.view.backup_policy(name).cloned();
+        policy.ok_or_else(|| missing(target))
+    };
+    let job = |name: &Name, verb: RowVerb| Job::BackupPolicy {
+        name: name.clone(),
+        verb,
+    };
+    match mutation {
+        Mutation::CreateBackupPolicy(name, new) => {
+            let policy = rules::backup::create_policy(&tx.view, name, new, inputs.id, tx.now)?;
+            tx.put_backup_policy(policy);
+            Ok((inputs.id, job(name, RowVerb::Create), false))
+        }
+        Mutation::UpdateBackupPolicy(name, change) => {
+            let policy = found(tx, name)?;
+            tx.put_backup_policy(rules::backup::update_policy(&policy, change)?);
+            Ok((policy.id, job(name, RowVerb::Update), false))
+        }
+        Mutation::DeleteBackupPolicy(name) => {
+            let policy = found(tx, name)?;
+            rules::backup::delete_policy(&tx.view, &policy)?;
+            tx.remove_backup_policy(&policy);
+            Ok((policy.id, job(name, RowVerb::Delete), false))
         }
         _ => Err(missing(target)),
     }

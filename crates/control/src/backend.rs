@@ -317,6 +317,21 @@ pub struct BackupSpec {
     pub source: String,
 }
 
+/// Files of a backup that the node has to copy into a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesSpec {
+    /// The vault's name in the bucket.
+    pub vault: String,
+    /// The backup's name in the vault.
+    pub backup: String,
+    /// The volume's key in the engine.
+    pub volume: String,
+    /// Paths of the files in the backup's volume.
+    pub files: Vec<String>,
+    /// Path of the directory of the volume that gets them.
+    pub directory: String,
+}
+
 /// A backup that the node has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupState {
@@ -425,6 +440,11 @@ pub trait Backend: Send + Sync + 'static {
         _vault: &str,
         _backup: &str,
     ) -> Result<VolumeState, BackendError> {
+        Err(no_bucket())
+    }
+    /// Copies files of a backup into a directory of a volume, or finds them copied. Nothing that
+    /// has the name of one is replaced. One call at a time for a vault.
+    fn restore_files(&self, _spec: &FilesSpec) -> Result<(), BackendError> {
         Err(no_bucket())
     }
     /// Returns the current point of the node's history. Never blocks.

@@ -4,13 +4,17 @@
 //! bucket has what was uploaded. They take as long as there is data, so they do not take the places
 //! of other calls to the node. Those of one vault run one after the other.
 
-use crate::backend::{Backend, BackendError, BackupSpec, VolumeSpec, VolumeState, call};
+use crate::backend::{Backend, BackendError, BackupSpec, FilesSpec, VolumeSpec, VolumeState, call};
+use crate::job::Job;
 use crate::jobs::{JobContext, failure, gone};
 use crate::model::{Backup, BackupVault, State, Volume};
 use crate::name::{BackupName, Name, Target};
 use crate::refusal::Refusal;
 use crate::view::View;
 use std::sync::Arc;
+
+/// Beginning of the details of a vault or a backup that could not be deleted.
+pub(crate) const DELETION_FAILED: &str = "deletion failed";
 
 /// Returns the newest backup of the same volume in the same vault, which the next builds on.
 fn base(view: &View, of: &Backup) -> Option<Arc<Backup>> {
@@ -82,7 +86,7 @@ impl JobContext {
         let deleted = self.ask_for_long(move |node| node.vault_delete(&key)).await;
         let deleted = deleted.map_err(|error| failure(&error));
         if let Err(why) = &deleted {
-            let words = format!("deletion failed: {}", why.message);
+            let words = format!("{DELETION_FAILED}: {}", why.message);
             self.set_vault(name, State::Error, &words).await?;
         }
         deleted
@@ -151,7 +155,7 @@ impl JobContext {
             Ok(()) if backup.snapshot.is_none() => self.drop_snapshot_of(&backup).await,
             Ok(()) => {}
             Err(why) => {
-                let words = format!("deletion failed: {}", why.message);
+                let words = format!("{DELETION_FAILED}: {}", why.message);
                 self.change_backup(name, |next| {
                     next.state = State::Error;
                     next.state_details.clone_from(&words);
@@ -160,6 +164,30 @@ impl JobContext {
             }
         }
         deleted
+    }
+
+    pub(crate) async fn restore_files(&self, job: &Job) -> Result<(), Refusal> {
+        let Job::RestoreFiles {
+            of,
+            backup,
+            files,
+            directory,
+        } = job
+        else {
+            return Ok(());
+        };
+        self.backup(backup)?;
+        let volume = self.store.view().volume(of).cloned();
+        let volume = volume.ok_or_else(|| gone(&Target::Volume(of.clone())))?;
+        let spec = FilesSpec {
+            vault: self.vault(&backup.vault)?.key(),
+            backup: backup.id.to_string(),
+            volume: volume.key.to_string(),
+            files: files.iter().map(|path| path.to_string()).collect(),
+            directory: directory.to_string(),
+        };
+        let restored = self.ask_for_long(move |node| node.restore_files(&spec));
+        restored.await.map_err(|error| failure(&error))
     }
 
     /// Creates a volume on the node: empty, as a clone, or out of a backup.

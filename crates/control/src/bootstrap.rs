@@ -55,6 +55,8 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         snap_reserve: None,
         snapshot_policy: None,
         snapshot_runs: Runs::new(),
+        backup: None,
+        backup_runs: Default::default(),
         deletion_restricted: false,
         clone_of: None,
         splitting: false,

@@ -73,7 +73,7 @@ pub enum Job {
         /// The rule.
         name: QuotaRuleName,
         /// Action on the rule.
-        verb: QuotaRuleVerb,
+        verb: RowVerb,
     },
     /// Makes the node join a domain, with a password that is only in memory: an interrupted job
     /// fails.
@@ -93,12 +93,30 @@ pub enum Job {
     UpdateBackupVault(Name),
     /// Deletes a vault in the bucket.
     DeleteBackupVault(Name),
+    /// Does nothing: the schedules follow the policy by themselves.
+    BackupPolicy {
+        /// The policy.
+        name: Name,
+        /// Action on the policy.
+        verb: RowVerb,
+    },
     /// Backs a volume up.
     TakeBackup(BackupName),
     /// Does nothing: only the description was changed.
     UpdateBackup(BackupName),
     /// Deletes a backup in the bucket.
     DeleteBackup(BackupName),
+    /// Copies files of a backup into a volume.
+    RestoreFiles {
+        /// The volume that gets them.
+        of: VolumeName,
+        /// The backup.
+        backup: BackupName,
+        /// Paths of the files in the backup's volume.
+        files: Vec<Arc<str>>,
+        /// Path of the directory of the volume.
+        directory: Arc<str>,
+    },
     /// Does nothing: a relationship's rows have been changed, and the relationship continues by
     /// itself.
     Replicate {
@@ -116,9 +134,9 @@ pub enum Job {
     },
 }
 
-/// Actions on quota rules.
+/// Actions on quota rules and on policies of backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum QuotaRuleVerb {
+pub enum RowVerb {
     /// Create it.
     Create,
     /// Change it.
@@ -178,6 +196,7 @@ impl Job {
             Job::CreateBackupVault(name)
             | Job::UpdateBackupVault(name)
             | Job::DeleteBackupVault(name) => Target::BackupVault(name.clone()),
+            Job::BackupPolicy { name, .. } => Target::BackupPolicy(name.clone()),
             Job::TakeBackup(name) | Job::UpdateBackup(name) | Job::DeleteBackup(name) => {
                 Target::Backup(name.clone())
             }
@@ -185,6 +204,7 @@ impl Job {
             | Job::Update { of, .. }
             | Job::Delete(of)
             | Job::Revert { of, .. }
+            | Job::RestoreFiles { of, .. }
             | Job::Split(of) => Target::Volume(of.clone()),
             Job::TakeSnapshot(name)
             | Job::UpdateSnapshot { name, .. }
@@ -220,14 +240,15 @@ impl Job {
             | Job::DeleteBackupVault(_)
             | Job::DeleteBackup(_)
             | Job::LeaveDomain(_) => "delete",
-            Job::QuotaRule { verb, .. } => match verb {
-                QuotaRuleVerb::Create => "create",
-                QuotaRuleVerb::Update => "update",
-                QuotaRuleVerb::Delete => "delete",
+            Job::QuotaRule { verb, .. } | Job::BackupPolicy { verb, .. } => match verb {
+                RowVerb::Create => "create",
+                RowVerb::Update => "update",
+                RowVerb::Delete => "delete",
             },
             Job::SwitchPool(_) => "switch",
             Job::Revert { .. } => "revert",
             Job::Split(_) => "split",
+            Job::RestoreFiles { .. } => "restore",
             Job::RenameSnapshot { .. } => "rename",
             Job::Replicate { verb, .. } => verb.as_str(),
             Job::Relation { command, .. } | Job::Policy { verb: command, .. } => command,
@@ -245,7 +266,11 @@ impl Job {
                 | Job::DeleteBackup(_)
                 | Job::LeaveDomain(_)
                 | Job::QuotaRule {
-                    verb: QuotaRuleVerb::Delete,
+                    verb: RowVerb::Delete,
+                    ..
+                }
+                | Job::BackupPolicy {
+                    verb: RowVerb::Delete,
                     ..
                 }
         )
@@ -265,6 +290,7 @@ impl Job {
             | Job::UpdateSnapshot { .. }
             | Job::Policy { .. }
             | Job::QuotaRule { .. }
+            | Job::BackupPolicy { .. }
             | Job::UpdateDomain(_)
             | Job::LeaveDomain(_)
             | Job::CreateBackupVault(_)
@@ -273,6 +299,7 @@ impl Job {
             | Job::TakeBackup(_)
             | Job::UpdateBackup(_)
             | Job::DeleteBackup(_)
+            | Job::RestoreFiles { .. }
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)

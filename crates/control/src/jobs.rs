@@ -278,6 +278,7 @@ impl JobContext {
             | Job::SwitchPool(_)
             | Job::Policy { .. }
             | Job::QuotaRule { .. }
+            | Job::BackupPolicy { .. }
             | Job::UpdateBackupVault(_)
             | Job::UpdateBackup(_)
             | Job::UpdateDomain(_) => self.effective(self.store.view().generation).await,
@@ -299,6 +300,7 @@ impl JobContext {
             Job::DeleteBackupVault(name) => self.delete_vault(name).await,
             Job::TakeBackup(name) => self.take_backup(name).await,
             Job::DeleteBackup(name) => self.delete_backup(name).await,
+            Job::RestoreFiles { .. } => self.restore_files(job).await,
             Job::Replicate { .. } | Job::Relation { .. } => Err(never_pending(job)),
         };
         let outcome = match result {
@@ -753,8 +755,8 @@ fn forget(tx: &mut Transaction<'_>, target: &Target) -> Option<Arc<str>> {
             tx.remove_backup(&backup);
             None
         }
-        // The volume has been without it since the deletion was accepted.
-        Target::QuotaRule(_) => None,
+        // It has been gone since the deletion was accepted.
+        Target::QuotaRule(_) | Target::BackupPolicy(_) => None,
         Target::Volume(_) | Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => {
             let volume = tx.view.volume_of(target).cloned()?;
             tx.remove_volume(&volume);
@@ -771,10 +773,12 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
         Target::ActiveDirectory(name) => view.active_directory(&name).map_or(0, |found| found.id),
         Target::BackupVault(name) => vault_lane(view, &name),
         Target::Backup(name) => vault_lane(view, &name.vault),
+        Target::BackupPolicy(name) => view.backup_policy(&name).map_or(0, |policy| policy.id),
         target => {
             let id = view.volume_of(&target).map_or(0, |volume| volume.id);
             match operation.job {
                 Job::Split(_) => split_lane(id),
+                Job::RestoreFiles { ref backup, .. } => vault_lane(view, &backup.vault),
                 _ => id,
             }
         }

@@ -46,7 +46,7 @@ pub use catalog::{
 };
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;
-pub use job::{Job, QuotaRuleVerb, ReplicationVerb};
+pub use job::{Job, ReplicationVerb, RowVerb};
 pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;

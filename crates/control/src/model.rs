@@ -332,6 +332,10 @@ pub struct Backup {
     pub bytes: u64,
     /// Bytes that were uploaded for it.
     pub uploaded: u64,
+    /// Schedule that made it; its oldest backups are deleted when there are too many. `None`: a
+    /// user made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Period>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -348,6 +352,48 @@ impl Backup {
             None => format!("backup-{:016x}", self.id),
         }
     }
+}
+
+/// A policy of backups: how many of each schedule are kept. Schedules run at midnight (UTC): every
+/// day, on Mondays, and on the first day of a month.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackupPolicy {
+    /// Identifier, never reused.
+    pub id: u64,
+    /// Name: place and bare id.
+    pub name: Name,
+    /// Number of changes.
+    pub revision: u64,
+    /// Time of creation.
+    pub created: Stamp,
+    /// Daily backups to keep; 0: none are made.
+    pub daily: u32,
+    /// Weekly backups to keep; 0: none are made.
+    pub weekly: u32,
+    /// Monthly backups to keep; 0: none are made.
+    pub monthly: u32,
+    /// False if it makes no backups.
+    pub enabled: bool,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// Scheduled backups of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupConfig {
+    /// Bare ids of its backup policies, in the same place; one at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<Arc<str>>,
+    /// Bare id of the vault for its scheduled backups, in the same place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vault: Option<Arc<str>>,
+    /// False if the policy does not apply now, as sent. `None`: it applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
 }
 
 /// Access by one kind of Kerberos in a rule, as the client wrote it.
@@ -511,6 +557,12 @@ pub struct Volume {
     pub snapshot_policy: Option<serde_json::Value>,
     /// Past runs of its schedules.
     pub snapshot_runs: Runs,
+    /// Scheduled backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupConfig>,
+    /// Past runs of the schedules of its backup policy.
+    #[serde(default, skip_serializing_if = "Runs::is_empty")]
+    pub backup_runs: Runs,
     /// True if deletion is refused: `restrictedActions` contains DELETE, or
     /// `deletionProtectionEnabled`.
     pub deletion_restricted: bool,
@@ -720,6 +772,7 @@ impl Operation {
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
             | Target::BackupVault(_)
+            | Target::BackupPolicy(_)
             | Target::Backup(_)
             | Target::Relation(_) => Surface::Netapp,
         }
@@ -753,6 +806,8 @@ pub enum Resource {
     BackupVault(Arc<BackupVault>),
     /// A backup of a volume.
     Backup(Arc<Backup>),
+    /// A policy of backups.
+    BackupPolicy(Arc<BackupPolicy>),
 }
 
 impl Resource {
@@ -769,6 +824,7 @@ impl Resource {
             }
             (Resource::BackupVault(a), Resource::BackupVault(b)) => Arc::ptr_eq(a, b),
             (Resource::Backup(a), Resource::Backup(b)) => Arc::ptr_eq(a, b),
+            (Resource::BackupPolicy(a), Resource::BackupPolicy(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }

@@ -5,8 +5,8 @@
 
 use crate::assigned::Assign;
 use crate::model::{
-    ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role, Share,
-    SmbSetting,
+    BackupConfig, ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType,
+    Role, Share, SmbSetting,
 };
 use crate::name::{BackupName, Name, QuotaRuleName, SnapshotName, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
@@ -87,6 +87,8 @@ pub struct NewVolume {
     pub snap_reserve: Option<f64>,
     /// The snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
+    /// Scheduled backups.
+    pub backup: Option<BackupConfig>,
     /// True if deletion is refused (`restrictedActions`, `deletionProtectionEnabled`).
     pub deletion_restricted: bool,
     /// True for a destination: until its relationship is broken off, only transfers write to it.
@@ -135,6 +137,8 @@ pub struct VolumeChange {
     pub snap_reserve: Option<f64>,
     /// Snapshot policy as sent; null removes it.
     pub snapshot_policy: Option<serde_json::Value>,
+    /// Scheduled backups; an empty configuration ends them.
+    pub backup: Option<BackupConfig>,
     /// True if deletion is refused; `None`: unchanged.
     pub deletion_restricted: Option<bool>,
     /// Policies by name, its path, and its availability.
@@ -234,6 +238,8 @@ pub struct NewBackup {
     pub source: VolumeName,
     /// Bare id of one of its snapshots; `None`: as the volume is now.
     pub snapshot: Option<String>,
+    /// Schedule that makes it; `None` for users.
+    pub schedule: Option<Period>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -242,7 +248,52 @@ pub struct NewBackup {
     pub extra: Extra,
 }
 
-/// Changes to the description of a vault or a backup.
+/// Files of a backup to copy into a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreFiles {
+    /// The backup.
+    pub backup: BackupName,
+    /// Paths of the files in the backup's volume, from its root on.
+    pub files: Vec<String>,
+    /// Path of the directory of the volume that gets them.
+    pub directory: String,
+}
+
+/// A new policy of backups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewBackupPolicy {
+    /// Daily backups to keep, at least 2.
+    pub daily: u32,
+    /// Weekly backups to keep; 0: none are made.
+    pub weekly: u32,
+    /// Monthly backups to keep; 0: none are made.
+    pub monthly: u32,
+    /// False if it makes no backups.
+    pub enabled: bool,
+    /// Free text of up to 2,048 bytes.
+    pub description: String,
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
+    pub labels: Labels,
+    /// The client's own fields.
+    pub extra: Extra,
+}
+
+/// Changes to a policy of backups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackupPolicyChange {
+    /// Daily backups to keep, at least 2; `None`: unchanged.
+    pub daily: Option<u32>,
+    /// Weekly backups to keep; `None`: unchanged.
+    pub weekly: Option<u32>,
+    /// Monthly backups to keep; `None`: unchanged.
+    pub monthly: Option<u32>,
+    /// False if it makes no backups; `None`: unchanged.
+    pub enabled: Option<bool>,
+    /// Description, labels and the client's own fields.
+    pub words: DescriptionChange,
+}
+
+/// Changes to the description of a vault, a backup or a policy of backups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DescriptionChange {
     /// Free text of up to 2,048 bytes; `None`: unchanged.
@@ -282,6 +333,8 @@ pub enum Mutation {
         /// The snapshot's bare id.
         snapshot: String,
     },
+    /// Copy single files of a backup into a volume. The operation ends when that is complete.
+    RestoreFiles(VolumeName, RestoreFiles),
     /// Copy the blocks that a clone shares with its origin, so that neither depends on the other.
     /// The operation ends when that is complete; the volume is in use meanwhile.
     SplitVolume(VolumeName),
@@ -327,6 +380,12 @@ pub enum Mutation {
     UpdateBackupVault(Name, DescriptionChange),
     /// Delete a vault; refused while it has backups.
     DeleteBackupVault(Name),
+    /// Make a policy of backups.
+    CreateBackupPolicy(Name, NewBackupPolicy),
+    /// Change a policy of backups, for all volumes that have it.
+    UpdateBackupPolicy(Name, BackupPolicyChange),
+    /// Delete a policy of backups; refused while volumes have it.
+    DeleteBackupPolicy(Name),
     /// Back a volume up.
     CreateBackup(BackupName, NewBackup),
     /// Change the description of a backup.
@@ -357,6 +416,9 @@ impl Mutation {
             Mutation::CreateBackupVault(name, _)
             | Mutation::UpdateBackupVault(name, _)
             | Mutation::DeleteBackupVault(name) => Target::BackupVault(name.clone()),
+            Mutation::CreateBackupPolicy(name, _)
+            | Mutation::UpdateBackupPolicy(name, _)
+            | Mutation::DeleteBackupPolicy(name) => Target::BackupPolicy(name.clone()),
             Mutation::CreateBackup(name, _)
             | Mutation::UpdateBackup(name, _)
             | Mutation::DeleteBackup(name) => Target::Backup(name.clone()),
@@ -364,6 +426,7 @@ impl Mutation {
             | Mutation::UpdateVolume(name, _)
             | Mutation::DeleteVolume { name, .. }
             | Mutation::RevertVolume { name, .. }
+            | Mutation::RestoreFiles(name, _)
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
             Mutation::RenameVolume { name, to } => Target::Volume(name.place.of(name.surface, to)),
             Mutation::ChangePolicy(name, _) => Target::Relation(name.to_string().into()),
@@ -387,6 +450,7 @@ impl Mutation {
             | Mutation::CreateQuotaRule(..)
             | Mutation::CreateActiveDirectory(..)
             | Mutation::CreateBackupVault(..)
+            | Mutation::CreateBackupPolicy(..)
             | Mutation::CreateBackup(..) => "create",
             Mutation::UpdatePool(..)
             | Mutation::UpdateVolume(..)
@@ -394,6 +458,7 @@ impl Mutation {
             | Mutation::UpdateQuotaRule(..)
             | Mutation::UpdateActiveDirectory(..)
             | Mutation::UpdateBackupVault(..)
+            | Mutation::UpdateBackupPolicy(..)
             | Mutation::UpdateBackup(..) => "update",
             Mutation::DeletePool(..)
             | Mutation::DeleteVolume { .. }
@@ -401,9 +466,11 @@ impl Mutation {
             | Mutation::DeleteQuotaRule(..)
             | Mutation::DeleteActiveDirectory(..)
             | Mutation::DeleteBackupVault(..)
+            | Mutation::DeleteBackupPolicy(..)
             | Mutation::DeleteBackup(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
+            Mutation::RestoreFiles(..) => "restore",
             Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",
             Mutation::ChangePolicy(_, change) => change.verb(),
             Mutation::RevertVolume { .. } => "revert",

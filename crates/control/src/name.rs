@@ -89,6 +89,8 @@ pub enum Collection {
     ActiveDirectories,
     /// Vaults of backups: `…/backupVaults`.
     BackupVaults,
+    /// Policies of backups: `…/backupPolicies`.
+    BackupPolicies,
 }
 
 impl Collection {
@@ -99,6 +101,7 @@ impl Collection {
             Collection::Operations => "operations",
             Collection::ActiveDirectories => "activeDirectories",
             Collection::BackupVaults => "backupVaults",
+            Collection::BackupPolicies => "backupPolicies",
         }
     }
 }
@@ -290,6 +293,8 @@ pub enum Target {
     ActiveDirectory(Name),
     /// The name of a vault of backups.
     BackupVault(Name),
+    /// The name of a policy of backups.
+    BackupPolicy(Name),
     /// The name of a backup.
     Backup(BackupName),
     /// A relationship by its destination, a policy, a schedule, a peer or an option, in ONTAP's
@@ -301,9 +306,10 @@ impl Target {
     /// Returns the project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
-            Target::Pool(name) | Target::ActiveDirectory(name) | Target::BackupVault(name) => {
-                name.place.clone()
-            }
+            Target::Pool(name)
+            | Target::ActiveDirectory(name)
+            | Target::BackupVault(name)
+            | Target::BackupPolicy(name) => name.place.clone(),
             Target::Backup(name) => name.vault.place.clone(),
             Target::Volume(name) => name.place.clone(),
             Target::Snapshot(name) => name.parent.place.clone(),
@@ -319,6 +325,7 @@ impl Target {
             Target::Pool(_) => "storage pool",
             Target::ActiveDirectory(_) => "Active Directory",
             Target::BackupVault(_) => "backup vault",
+            Target::BackupPolicy(_) => "backup policy",
             Target::Backup(_) => "backup",
             Target::Volume(name) => name.surface.noun(),
             Target::Snapshot(_) => "snapshot",
@@ -334,6 +341,7 @@ impl fmt::Display for Target {
             Target::Pool(name) => f.write_str(&name.full(Collection::Pools)),
             Target::ActiveDirectory(name) => f.write_str(&name.full(Collection::ActiveDirectories)),
             Target::BackupVault(name) => f.write_str(&name.full(Collection::BackupVaults)),
+            Target::BackupPolicy(name) => f.write_str(&name.full(Collection::BackupPolicies)),
             Target::Backup(name) => name.fmt(f),
             Target::Volume(name) => name.fmt(f),
             Target::Snapshot(name) => name.fmt(f),

@@ -243,7 +243,12 @@ pub fn wants(rule: &Rule, runs: &Runs, period: Period, now: i64) -> Wants {
 pub fn settle(volume: &mut Volume, now: i64) {
     let before = of(volume);
     follow(volume, &before, now);
-    for run in volume.snapshot_runs.values_mut() {
+    correct(&mut volume.snapshot_runs, now);
+}
+
+/// Sets times of runs in the future to `now`.
+pub fn correct(runs: &mut Runs, now: i64) {
+    for run in runs.values_mut() {
         let ahead = |at: i64| at > now.saturating_add(PATIENCE);
         if ahead(run.since) {
             run.since = now;
@@ -253,8 +258,8 @@ pub fn settle(volume: &mut Volume, now: i64) {
 }
 
 /// Records that a schedule has run at `now`, successfully or not.
-pub fn ran(volume: &mut Volume, period: Period, now: i64) {
-    let run = volume.snapshot_runs.entry(period).or_insert(Run {
+pub fn ran(runs: &mut Runs, period: Period, now: i64) {
+    let run = runs.entry(period).or_insert(Run {
         since: now,
         last: None,
     });

@@ -113,6 +113,7 @@ fn lost(volume: &Volume) -> Vec<String> {
         (volume.export_rules.is_some(), "export policy"),
         (volume.snapshot_policy.is_some(), "snapshot schedules"),
         (volume.assigned.qos.is_some(), "QoS policy"),
+        (volume.backup.is_some(), "backup policy"),
     ];
     let there = kinds.into_iter().filter(|(there, _)| *there);
     there.map(|(_, what)| what.to_owned()).collect()

@@ -1,4 +1,5 @@
-//! Runs schedules: once a minute, due snapshots are taken and those in excess are deleted.
+//! Runs schedules: once a minute, due snapshots and backups are taken and those in excess are
+//! deleted.
 //!
 //! A scheduled snapshot is a mutation like any other: the same rules, the same job, a line in the
 //! audit log, by an actor of its own. Only the operation is forgotten once it has succeeded,
@@ -11,13 +12,16 @@
 //! and deleting, and a snapshot that something depended on for a while.
 
 use crate::accept::Inputs;
-use crate::jobs::JobContext;
-use crate::model::{Actor, Labels, Period, Role, SNAPMIRROR_LABEL, State, Volume};
-use crate::mutation::{Mutation, NewSnapshot};
-use crate::name::{SnapshotName, VolumeName};
-use crate::policy::{self, Rules, Wants};
+use crate::backups::DELETION_FAILED;
+use crate::jobs::{JobContext, Place};
+use crate::model::{
+    Actor, Backup, Extra, Labels, Operation, Period, Role, Run, SNAPMIRROR_LABEL, State, Volume,
+};
+use crate::mutation::{Mutation, NewBackup, NewSnapshot};
+use crate::name::{BackupName, Name, SnapshotName, VolumeName};
+use crate::policy::{self, Rule, Rules, Wants};
 use crate::refusal::{Refusal, Status};
-use crate::rules::replication;
+use crate::rules::{self, replication};
 use crate::submit::{accepted, operation_name};
 use crate::view::View;
 use std::collections::BTreeMap;
@@ -85,6 +89,10 @@ impl Schedules {
                 tokio::task::yield_now().await;
             }
             let waits = !ready(volume) || replication::is_copy(&view, &volume.name);
+            let backed_up = volume.backup.is_some() || !volume.backup_runs.is_empty();
+            if backed_up && !waits {
+                self.back_up(&view, volume, now).await;
+            }
             if volume.snapshot_policy.is_none() || waits {
                 continue;
             }
@@ -161,7 +169,109 @@ impl Schedules {
             let noted = self.context.store.commit_with_retry(|tx| {
                 if let Some(volume) = tx.view.volume(volume).cloned() {
                     let mut volume = Volume::clone(&volume);
-                    policy::ran(&mut volume, period, now);
+                    policy::ran(&mut volume.snapshot_runs, period, now);
+                    tx.note_volume(volume);
+                }
+            });
+            noted.await?;
+        }
+        Err(why)
+    }
+
+    /// Begins backups that are due, and the deletion of those in excess. Neither is waited for:
+    /// they take as long as there is data.
+    async fn back_up(&self, view: &View, volume: &Volume, now: i64) {
+        let rules = rules::backup::schedules(view, volume);
+        let runs = &volume.backup_runs;
+        let wanted = |(period, rule): (&Period, &Rule)| policy::wants(rule, runs, *period, now);
+        let unsettled = rules.iter().any(|rule| wanted(rule) == Wants::Settling);
+        if unsettled || runs.keys().any(|period| !rules.contains_key(period)) {
+            return self.settle_backups(&volume.name, now).await;
+        }
+        let vault = volume
+            .backup
+            .as_ref()
+            .and_then(|config| config.vault.as_ref());
+        let Some(vault) = vault.map(|id| volume.name.place.name(id)) else {
+            return;
+        };
+        for (period, rule) in &rules {
+            let made = ScheduledBackups::new(view, volume, &vault, *period);
+            let due = policy::wants(rule, runs, *period, now) == Wants::Snapshot;
+            if due && !made.running {
+                let begun = self
+                    .begin_backup(view, volume, &vault, (*period, now))
+                    .await;
+                if let Err(why) = begun {
+                    tracing::warn!(volume = %volume.name.id, schedule = period.as_str(), %why, "cannot make a scheduled backup");
+                }
+            }
+            for name in made.in_excess(rule.keep, due) {
+                if let Err(why) = self.begin(Mutation::DeleteBackup(name)).await {
+                    tracing::warn!(volume = %volume.name.id, schedule = period.as_str(), %why, "cannot delete a backup in excess of the schedule");
+                }
+            }
+        }
+    }
+
+    /// Stores the times from which the schedules of a volume's backup policy count.
+    async fn settle_backups(&self, volume: &VolumeName, now: i64) {
+        let settled = self.context.store.commit_with_retry(|tx| {
+            if let Some(volume) = tx.view.volume(volume).cloned() {
+                let mut volume = Volume::clone(&volume);
+                let rules = rules::backup::schedules(&tx.view, &volume);
+                let since = Run {
+                    since: now,
+                    last: None,
+                };
+                let runs = &mut volume.backup_runs;
+                runs.retain(|period, _| rules.contains_key(period));
+                for period in rules.keys() {
+                    runs.entry(*period).or_insert(since);
+                }
+                policy::correct(runs, now);
+                tx.note_volume(volume);
+            }
+        });
+        if let Err(why) = settled.await {
+            tracing::info!(%why, "catalog unavailable; left for the next start");
+        }
+    }
+
+    async fn begin_backup(
+        &self,
+        view: &View,
+        volume: &Volume,
+        vault: &Name,
+        (period, now): (Period, i64),
+    ) -> Result<(), Refusal> {
+        let name = |id: &str| BackupName {
+            vault: vault.clone(),
+            id: id.into(),
+        };
+        let at = time_of(now).strftime("%Y-%m-%d-%H%M");
+        // Ids have 63 bytes at most.
+        let of: String = volume.name.id.chars().take(30).collect();
+        let stem = format!("{of}-{}-{at}", period.as_str());
+        let id = free((&stem, '-'), "backups", |id| {
+            view.backup(&name(id)).is_none()
+        })?;
+        let new = NewBackup {
+            source: volume.name.clone(),
+            snapshot: None,
+            schedule: Some(period),
+            description: String::new(),
+            labels: Labels::new(),
+            extra: Extra::new(),
+        };
+        let begun = self.begin(Mutation::CreateBackup(name(&id), new)).await;
+        let Err(why) = begun else { return Ok(()) };
+        // A failure that will recur is not retried every minute.
+        if !matches!(why.status, Status::Unavailable | Status::Aborted) {
+            let noted = self.context.store.commit_with_retry(|tx| {
+                if let Some(volume) = tx.view.volume(&volume.name).cloned() {
+                    let mut volume = Volume::clone(&volume);
+                    policy::ran(&mut volume.backup_runs, period, now);
                     tx.note_volume(volume);
                 }
             });
@@ -202,6 +312,24 @@ impl Schedules {
 
     /// Submits a mutation and carries it out.
     async fn submit(&self, mutation: Mutation) -> Result<(), Refusal> {
+        let (operation, place) = self.accepted(mutation).await?;
+        if let Some(place) = place {
+            self.context.run(operation, place, None).await;
+        }
+        Ok(())
+    }
+
+    /// Submits a mutation, which is then carried out by a task of its own.
+    async fn begin(&self, mutation: Mutation) -> Result<(), Refusal> {
+        let (operation, place) = self.accepted(mutation).await?;
+        if let Some(place) = place {
+            let context = Arc::clone(&self.context);
+            tokio::spawn(async move { context.run(operation, place, None).await });
+        }
+        Ok(())
+    }
+
+    async fn accepted(&self, mutation: Mutation) -> Result<(Operation, Option<Place>), Refusal> {
         let actor = Actor {
             name: "schedule".into(),
             role: Role::Editor,
@@ -214,11 +342,53 @@ impl Schedules {
             facts: self.context.backend.facts(),
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
-        let (operation, place) = accepted(&self.context, mutation, &actor, &inputs, name).await?;
-        if let Some(place) = place {
-            self.context.run(operation, place, None).await;
-        }
-        Ok(())
+        accepted(&self.context, mutation, &actor, &inputs, name).await
+    }
+}
+
+/// Backups that a schedule of a volume has made in a vault.
+struct ScheduledBackups<'v> {
+    /// Oldest first.
+    backups: Vec<&'v Arc<Backup>>,
+    /// True if one is being made.
+    running: bool,
+}
+
+impl<'v> ScheduledBackups<'v> {
+    fn new(
+        view: &'v View,
+        volume: &Volume,
+        vault: &'v Name,
+        period: Period,
+    ) -> ScheduledBackups<'v> {
+        let ours = |b: &&Arc<Backup>| b.source_id == volume.id && b.schedule == Some(period);
+        let mut backups: Vec<&Arc<Backup>> = view.backups_in(vault).filter(ours).collect();
+        backups.sort_by_key(|backup| (backup.created, backup.id));
+        let running = backups.iter().any(|b| b.state == State::Creating);
+        ScheduledBackups { backups, running }
+    }
+
+    /// Returns the oldest complete ones beyond `keep`, and those that failed before the newest
+    /// complete one. Those whose deletion failed are among them only if `again`.
+    fn in_excess(&self, keep: usize, again: bool) -> Vec<BackupName> {
+        let complete: Vec<&Arc<Backup>> = self
+            .backups
+            .iter()
+            .copied()
+            .filter(|b| b.state == State::Ready)
+            .collect();
+        let Some(newest) = complete.last().map(|backup| backup.created) else {
+            return Vec::new();
+        };
+        let over = complete.len().saturating_sub(keep);
+        let failed = self.backups.iter().copied().filter(|backup| {
+            let stuck = backup.state_details.starts_with(DELETION_FAILED);
+            backup.state == State::Error && backup.created < newest && (again || !stuck)
+        });
+        let old = complete.iter().copied().take(over);
+        old.chain(failed)
+            .map(|backup| backup.name.clone())
+            .collect()
     }
 }
 
@@ -247,20 +417,32 @@ fn free_name(
     period: Period,
     now: i64,
 ) -> Result<SnapshotName, Refusal> {
-    let at = jiff::Timestamp::from_second(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    let stem = format!("{}.{}", period.as_str(), at.strftime("%Y-%m-%d_%H%M"));
-    let names = (1..=NAMESAKES).map(|n| match n {
-        1 => stem.clone(),
-        n => format!("{stem}_{n}"),
+    let at = time_of(now).strftime("%Y-%m-%d_%H%M");
+    let stem = format!("{}.{at}", period.as_str());
+    let is_free = |id: &str| view.snapshot(&volume.snapshot(id)).is_none();
+    let id = free((&stem, '_'), "snapshots", is_free)?;
+    Ok(volume.snapshot(&id))
+}
+
+fn time_of(now: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+/// Returns a free name: `stem`, or with a number behind it.
+fn free(
+    (stem, separator): (&str, char),
+    noun: &str,
+    is_free: impl Fn(&str) -> bool,
+) -> Result<String, Refusal> {
+    let mut names = (1..=NAMESAKES).map(|n| match n {
+        1 => stem.to_owned(),
+        n => format!("{stem}{separator}{n}"),
     });
-    let mut names = names.map(|id| volume.snapshot(&id));
-    names
-        .find(|name| view.snapshot(name).is_none())
-        .ok_or_else(|| {
-            Refusal::new(
-                Status::AlreadyExists,
-                "NAME_TAKEN",
-                format!("there are {NAMESAKES} snapshots {stem}"),
-            )
-        })
+    names.find(|id| is_free(id)).ok_or_else(|| {
+        Refusal::new(
+            Status::AlreadyExists,
+            "NAME_TAKEN",
+            format!("there are {NAMESAKES} {noun} {stem}"),
+        )
+    })
 }

@@ -2,12 +2,13 @@
 //! for good in the middle, as in a killed process.
 
 use crate::backend::{
-    Backend, BackendError, Capacity, DomainSpec, ExportSpec, Facts, Point, Publication,
-    SnapshotIdentity, SnapshotState, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, BackupSpec, BackupState, Capacity, DomainSpec, ExportSpec, Facts, Point,
+    Publication, SnapshotIdentity, SnapshotState, TakenSnapshot, Throttled, VolumeSpec,
+    VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_qos::plan::{Plan, PoolPlan, VolumePlan};
 
@@ -129,6 +130,8 @@ struct State {
     facts: Facts,
     /// Domain that the node is a member of.
     domain: Option<String>,
+    /// Backups of each vault.
+    vaults: BTreeMap<String, BTreeSet<String>>,
     /// True if a call has stopped.
     stopped: bool,
     /// Number of restarts: calls that stopped before one of them end without a result.
@@ -191,6 +194,12 @@ impl SimBackend {
     /// Returns the domain that the node is a member of.
     pub fn domain(&self) -> Option<String> {
         self.lock().domain.clone()
+    }
+
+    /// Returns the backups of all vaults.
+    pub fn backups(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        state.vaults.values().flatten().cloned().collect()
     }
 
     /// Returns every volume of the node, by key.
@@ -560,6 +569,43 @@ impl Backend for SimBackend {
         self.call("leave_domain", |state| {
             if state.domain.as_deref() == Some(domain) {
                 state.domain = None;
+            }
+            Ok(())
+        })
+    }
+
+    fn vault_create(&self, vault: &str) -> Result<(), BackendError> {
+        self.call("vault_create", |state| {
+            state.vaults.entry(vault.to_owned()).or_default();
+            Ok(())
+        })
+    }
+
+    fn vault_delete(&self, vault: &str) -> Result<(), BackendError> {
+        self.call("vault_delete", |state| {
+            state.vaults.remove(vault);
+            Ok(())
+        })
+    }
+
+    fn backup_take(&self, spec: &BackupSpec) -> Result<BackupState, BackendError> {
+        self.call("backup_take", |state| {
+            let vault = state.vaults.get_mut(&spec.vault);
+            let vault = vault.ok_or_else(|| BackendError::NotFound(spec.vault.clone()))?;
+            vault.insert(spec.name.clone());
+            let used = state.volumes.get(&spec.volume).map(|volume| volume.used);
+            let used = used.ok_or_else(|| BackendError::NotFound(spec.volume.clone()))?;
+            Ok(BackupState {
+                bytes: used,
+                uploaded: used,
+            })
+        })
+    }
+
+    fn backup_delete(&self, vault: &str, backup: &str) -> Result<(), BackendError> {
+        self.call("backup_delete", |state| {
+            if let Some(vault) = state.vaults.get_mut(vault) {
+                vault.remove(backup);
             }
             Ok(())
         })

@@ -19,7 +19,8 @@
 use crate::catalog::{AuditEntry, Catalog, CatalogError, KNOWN, Loaded, Write, refused};
 use crate::levels::Levels;
 use crate::model::{
-    ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Pool, Snapshot, State, Volume,
+    ActiveDirectory, Actor, Backup, BackupPolicy, BackupVault, Operation, Outcome, Pool, Snapshot,
+    State, Volume,
 };
 use crate::name::{Name, VolumeName};
 use crate::named::NamedPolicy;
@@ -239,6 +240,18 @@ impl Transaction<'_> {
         let gone = Write::RemoveBackup(backup.id, backup.name.clone());
         self.writes.push(gone);
         self.view.remove_backup(&backup.name);
+    }
+
+    pub fn put_backup_policy(&mut self, policy: BackupPolicy) {
+        let policy = Arc::new(policy);
+        self.writes.push(Write::BackupPolicy(Arc::clone(&policy)));
+        self.view.put_backup_policy(policy);
+    }
+
+    pub fn remove_backup_policy(&mut self, policy: &BackupPolicy) {
+        let gone = Write::RemoveBackupPolicy(policy.id, policy.name.clone());
+        self.writes.push(gone);
+        self.view.remove_backup_policy(&policy.name);
     }
 
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
@@ -833,6 +846,9 @@ fn assemble(
     for backup in &loaded.backups {
         view.put_backup(Arc::new(backup.clone()));
     }
+    for policy in &loaded.backup_policies {
+        view.put_backup_policy(Arc::new(policy.clone()));
+    }
     for edit in &loaded.relations {
         view.relations.apply(edit);
     }
@@ -872,6 +888,8 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         Write::RemoveVault(_, name) => view.remove_vault(name),
         Write::Backup(backup) => view.put_backup(Arc::clone(backup)),
         Write::RemoveBackup(_, name) => view.remove_backup(name),
+        Write::BackupPolicy(policy) => view.put_backup_policy(Arc::clone(policy)),
+        Write::RemoveBackupPolicy(_, name) => view.remove_backup_policy(name),
         // The view has nothing of these.
         Write::Share(..)
         | Write::RemoveShare(_)

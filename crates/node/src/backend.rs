@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use weir_base::limits::memory::{VOLUME_BYTES, VOLUME_SHARE};
 use weir_base::{Clock, Rng, VolumeId};
+use weir_control::Status;
 use weir_control::backend::{
     Backend, BackendError, BackupSpec, BackupState, BindingLevel, Capacity, DomainSpec, ExportRule,
-    ExportSpec, Facts, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot, Throttled,
-    VolumeSpec, VolumeState, no_bucket,
+    ExportSpec, Facts, FilesSpec, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot,
+    Throttled, VolumeSpec, VolumeState, no_bucket,
 };
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
@@ -25,6 +27,7 @@ use weir_volume::{Engine, Snapshot};
 
 use crate::backups::Backups;
 use crate::size::Size;
+use crate::snapshot_files::SnapshotFiles;
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
 const ROOT_OWNER: (u32, u32) = (0, 0);
@@ -204,6 +207,15 @@ impl Node {
 
     fn backups(&self) -> Outcome<&Backups> {
         self.backups.as_deref().ok_or_else(no_bucket)
+    }
+
+    /// Deletes a volume that only a restoration of files has used.
+    fn drop_scratch(&self, key: &str) -> Outcome<()> {
+        self.volumes.lock().remove(key);
+        match self.engine.delete_volume(key) {
+            Ok(_) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(failed("volume", key)(error)),
+        }
     }
 
     fn has_room(&self) -> Outcome<()> {
@@ -648,6 +660,43 @@ impl Backend for Node {
 
     fn backup_delete(&self, vault: &str, backup: &str) -> Outcome<()> {
         self.backups()?.delete_backup(vault, backup)
+    }
+
+    fn restore_files(&self, spec: &FilesSpec) -> Outcome<()> {
+        let backups = self.backups()?;
+        let volume = self.find(&spec.volume)?;
+        // One at a time for a vault: what an interrupted one has left is the same one's.
+        let key = format!("restore-{}-{}", spec.vault, spec.volume);
+        self.drop_scratch(&key)?;
+        let scratch = VolumeSpec {
+            key: key.clone(),
+            capacity: Capacity::default(),
+            root_mode: 0o700,
+            clone_of: None,
+            protection: true,
+        };
+        self.create_volume(&scratch)?;
+        let done = self.find(&key).and_then(|from| {
+            let name = backups.restore_files(&from, spec)?;
+            let view = from.open_snapshot(&name);
+            let files = SnapshotFiles::new(
+                Arc::clone(&self.engine),
+                Arc::clone(&self.vfs),
+                Arc::clone(&self.clock),
+                Arc::clone(&self.rng),
+                Handle::current(),
+            );
+            let files = files.stopped_by(backups.stops());
+            let view = view.map_err(failed("snapshot", &name))?;
+            let copied = files.copy_into(&view, &volume, &spec.files, &spec.directory);
+            copied.map_err(|refusal| match refusal.status {
+                Status::Unavailable => BackendError::Failed(refusal.message),
+                Status::NotFound => BackendError::NotFound(refusal.message),
+                _ => BackendError::Precondition(refusal.message),
+            })
+        });
+        let dropped = self.drop_scratch(&key);
+        done.and(dropped)
     }
 
     fn restore_volume(&self, spec: &VolumeSpec, vault: &str, backup: &str) -> Outcome<VolumeState> {

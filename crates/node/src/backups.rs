@@ -1,14 +1,15 @@
 //! Backups on the node: vaults in the server's bucket, and their keys in the data folder.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use weir_api::files::FilePath;
 use weir_backup::{BackupError, Bucket, BucketError, Source, Vault, VaultKey};
 use weir_base::{Clock, Rng, small_file};
-use weir_control::backend::{BackendError, BackupSpec, BackupState};
+use weir_control::backend::{BackendError, BackupSpec, BackupState, FilesSpec};
 use weir_volume::{Engine, FsError, Volume};
 
 use crate::backend::{Outcome, failed};
@@ -26,7 +27,29 @@ pub struct Backups {
     /// Held while the file of keys changes.
     keys: Mutex<()>,
     /// The server stops.
-    stops: AtomicBool,
+    stops: Arc<AtomicBool>,
+}
+
+/// Returns the keys of the vaults of a data folder, by the vaults' names in the bucket.
+///
+/// # Errors
+/// The file of keys cannot be read, or is malformed.
+pub fn vault_keys(folder: &Path) -> Outcome<BTreeMap<String, VaultKey>> {
+    let malformed = |vault: &str| BackendError::Precondition(format!("{KEYS}: no key of {vault}"));
+    let keys = read_keys(folder)?.into_iter().map(|(vault, text)| {
+        let key = VaultKey::from_hex(&text).ok_or_else(|| malformed(&vault))?;
+        Ok((vault, key))
+    });
+    keys.collect()
+}
+
+fn read_keys(folder: &Path) -> Outcome<BTreeMap<String, String>> {
+    let path = folder.join(KEYS);
+    let unread = |why: String| BackendError::Failed(format!("{}: {why}", path.display()));
+    match small_file::read(&path).map_err(|e| unread(e.to_string()))? {
+        None => Ok(BTreeMap::new()),
+        Some(text) => serde_json::from_slice(&text).map_err(|e| unread(e.to_string())),
+    }
 }
 
 /// Translates a failure into one that is tried again or not.
@@ -41,6 +64,7 @@ fn refused(error: BackupError) -> BackendError {
         | BackupError::VaultExists
         | BackupError::Exists(_)
         | BackupError::Different
+        | BackupError::NoFile(_)
         | BackupError::Volume(FsError::NotSupported) => BackendError::Precondition(words),
         BackupError::Volume(error) => failed("volume", "of the backup")(error),
         BackupError::Bucket(_) | BackupError::Stopped => BackendError::Failed(words),
@@ -61,7 +85,7 @@ impl Backups {
             rng,
             clock,
             keys: Mutex::new(()),
-            stops: AtomicBool::new(false),
+            stops: Arc::default(),
         }
     }
 
@@ -70,17 +94,13 @@ impl Backups {
         self.stops.store(true, Ordering::Relaxed);
     }
 
-    fn goes_on(&self) -> bool {
-        !self.stops.load(Ordering::Relaxed)
+    /// Returns the flag that is set when the server stops.
+    pub fn stops(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stops)
     }
 
-    fn read_keys(&self) -> Outcome<BTreeMap<String, String>> {
-        let path = self.folder.join(KEYS);
-        let unread = |why: String| BackendError::Failed(format!("{}: {why}", path.display()));
-        match small_file::read(&path).map_err(|e| unread(e.to_string()))? {
-            None => Ok(BTreeMap::new()),
-            Some(text) => serde_json::from_slice(&text).map_err(|e| unread(e.to_string())),
-        }
+    fn goes_on(&self) -> bool {
+        !self.stops.load(Ordering::Relaxed)
     }
 
     fn write_keys(&self, keys: &BTreeMap<String, String>) -> Outcome<()> {
@@ -90,7 +110,7 @@ impl Backups {
     }
 
     fn key(&self, vault: &str) -> Outcome<Option<VaultKey>> {
-        let Some(text) = self.read_keys()?.remove(vault) else {
+        let Some(text) = read_keys(&self.folder)?.remove(vault) else {
             return Ok(None);
         };
         let malformed = || BackendError::Precondition(format!("{KEYS}: no key of {vault}"));
@@ -115,7 +135,7 @@ impl Backups {
                 Some(key) => key,
                 None => {
                     let key = VaultKey::random(&*self.rng);
-                    let mut keys = self.read_keys()?;
+                    let mut keys = read_keys(&self.folder)?;
                     keys.insert(vault.to_owned(), key.to_hex());
                     self.write_keys(&keys)?;
                     key
@@ -143,7 +163,7 @@ impl Backups {
             Err(error) => return Err(error),
         }
         let _changing = self.keys.lock();
-        let mut keys = self.read_keys()?;
+        let mut keys = read_keys(&self.folder)?;
         keys.remove(vault);
         self.write_keys(&keys)
     }
@@ -224,5 +244,25 @@ impl Backups {
             Ok(()) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(failed("snapshot", snapshot)(error)),
         }
+    }
+
+    /// Brings files of a backup into an empty protected volume. Returns the name of its snapshot
+    /// that has them.
+    ///
+    /// # Errors
+    /// A path that is none, or that the backup does not have; the volume's, and the bucket's.
+    pub fn restore_files(&self, volume: &Arc<Volume>, spec: &FilesSpec) -> Outcome<String> {
+        let vault = self.open(&spec.vault)?;
+        let backup = vault.backup(&spec.backup).map_err(refused)?;
+        let names = |path: &String| {
+            let path = FilePath::parse(path.as_bytes()).map_err(BackendError::Precondition)?;
+            let (dirs, name) = path.split();
+            Ok(dirs.iter().cloned().chain([name.to_vec()]).collect())
+        };
+        let paths: Outcome<Vec<Vec<Vec<u8>>>> = spec.files.iter().map(names).collect();
+        let mut watch = |_| self.goes_on();
+        weir_backup::restore_files(&vault, &backup, volume, &paths?, &mut watch)
+            .map_err(refused)?;
+        Ok(backup.snapshot)
     }
 }

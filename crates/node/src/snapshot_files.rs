@@ -12,6 +12,7 @@ use weir_api::files::{
 };
 use weir_base::{Clock, Ino, Rng};
 use weir_control::{Refusal, Status};
+use weir_transfer::session::FileHead;
 use weir_vfs::claims::Event::{Entries, Name};
 use weir_vfs::claims::{self, Passage};
 use weir_vfs::{FileId, Namespace, Vfs};
@@ -27,7 +28,7 @@ pub struct SnapshotFiles {
     rng: Arc<dyn Rng>,
     /// The control plane's runtime.
     runtime: Handle,
-    stopping: AtomicBool,
+    stopping: Arc<AtomicBool>,
 }
 
 impl SnapshotFiles {
@@ -45,8 +46,64 @@ impl SnapshotFiles {
             clock,
             rng,
             runtime,
-            stopping: AtomicBool::new(false),
+            stopping: Arc::default(),
         }
+    }
+
+    /// Ends copies and searches when another's flag is set.
+    pub fn stopped_by(mut self, flag: Arc<AtomicBool>) -> SnapshotFiles {
+        self.stopping = flag;
+        self
+    }
+
+    /// Copies files of a snapshot, opened as a volume, into a directory of a volume, each under its
+    /// own name. None replaces what has that name; one that is there already, with the same
+    /// attributes and contents, counts as copied.
+    ///
+    /// # Errors
+    /// A path that is none; a name that is taken; the volumes'.
+    pub fn copy_into(
+        &self,
+        from: &Arc<Volume>,
+        volume: &Arc<Volume>,
+        files: &[String],
+        directory: &str,
+    ) -> Result<(), Refusal> {
+        writable(volume)?;
+        let invalid = |why: String| Refusal::new(Status::InvalidArgument, "PATH_INVALID", why);
+        let names: Vec<Vec<u8>> = match directory.trim_matches('/') {
+            "" => Vec::new(),
+            _ => {
+                let path = FilePath::parse(directory.as_bytes()).map_err(invalid)?;
+                let (dirs, name) = path.split();
+                dirs.iter().cloned().chain([name.to_vec()]).collect()
+            }
+        };
+        let from = Tree::of_snapshot(from);
+        for path in files {
+            let path = FilePath::parse(path.as_bytes()).map_err(invalid)?;
+            let source = regular(from, "of the backup", &path)?;
+            let (_, name) = path.split();
+            let target = format!(
+                "{}/{}",
+                directory.trim_end_matches('/'),
+                String::from_utf8_lossy(name)
+            );
+            let target = FilePath::parse(target.as_bytes()).map_err(invalid)?;
+            let tree = self.live(volume);
+            let restore = Restore {
+                files: self,
+                tree,
+                dir: directory_at(tree, &names, &target)?,
+                name: name.to_vec(),
+                target,
+                over: false,
+            };
+            if !restore.is_there(from, source.ino)? {
+                restore.run(from, source.ino)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends copies and searches that are under way.
@@ -298,13 +355,7 @@ impl SnapshotFiles {
         then: impl FnOnce(&Restore<'_>, Tree<'_>, &Attr) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let volume = self.volume(key)?;
-        if volume.mirror().is_some() {
-            return Err(Refusal::new(
-                Status::FailedPrecondition,
-                "VOLUME_READ_ONLY",
-                "the volume is the destination of a replication (restore at the source, or break it first)",
-            ));
-        }
+        writable(&volume)?;
         let named = volume.snapshot(snapshot);
         let named = named.ok_or_else(|| no_snapshot(snapshot))?;
         // It is not deleted before the copy is made.
@@ -324,7 +375,7 @@ impl SnapshotFiles {
         let restore = Restore {
             files: self,
             tree: self.live(&volume),
-            dir: directory(self.live(&volume), dirs, path)?,
+            dir: directory_at(self.live(&volume), dirs, path)?,
             name,
             target,
             over: place == Place::Over,
@@ -333,8 +384,20 @@ impl SnapshotFiles {
     }
 }
 
+/// Refuses the destination of a replication.
+fn writable(volume: &Volume) -> Result<(), Refusal> {
+    match volume.mirror() {
+        None => Ok(()),
+        Some(_) => Err(Refusal::new(
+            Status::FailedPrecondition,
+            "VOLUME_READ_ONLY",
+            "the volume is the destination of a replication (restore at the source, or break it first)",
+        )),
+    }
+}
+
 /// The directory of the volume that a file is restored into.
-fn directory(tree: Tree<'_>, dirs: &[Vec<u8>], path: &FilePath) -> Result<Ino, Refusal> {
+fn directory_at(tree: Tree<'_>, dirs: &[Vec<u8>], path: &FilePath) -> Result<Ino, Refusal> {
     match walk(tree, dirs) {
         Ok(attr) if attr.kind == FileKind::Directory => Ok(attr.ino),
         Ok(_) => Err(refusal(path, FsError::NotDir)),
@@ -390,6 +453,40 @@ impl Restore<'_> {
         done?;
         let attr = self.tree.run(|volume, cx| volume.getattr(cx, ino));
         Ok((self.target.clone(), state(&attr.map_err(failed)?)))
+    }
+
+    /// Returns true if the volume has the file already, with the same attributes and contents.
+    fn is_there(&self, from: Tree<'_>, source: Ino) -> Result<bool, Refusal> {
+        let failed = |error| refusal(&self.target, error);
+        let found = self
+            .tree
+            .run(|volume, cx| volume.lookup(cx, self.dir, &self.name));
+        let there = match found {
+            Ok(found) if found.attr.kind == FileKind::Regular => found.attr.ino,
+            Ok(_) | Err(FsError::NotFound) => return Ok(false),
+            Err(error) => return Err(failed(error)),
+        };
+        let (was, sources) = head(from, source).map_err(failed)?;
+        let (is, inodes) = head(self.tree, there).map_err(failed)?;
+        let same = |a: &FileHead, b: &FileHead| {
+            (a.size, a.mode, a.uid, a.gid, a.mtime) == (b.size, b.mode, b.uid, b.gid, b.mtime)
+                && a.streams == b.streams
+        };
+        if !same(&was, &is) {
+            return Ok(false);
+        }
+        for (a, b) in sources.into_iter().zip(inodes) {
+            let mut at = 0;
+            loop {
+                let wanted = piece(from, a, at).map_err(failed)?;
+                if wanted != piece(self.tree, b, at).map_err(failed)? {
+                    return Ok(false);
+                }
+                let Some((start, bytes)) = wanted else { break };
+                at = start + bytes.len() as u64;
+            }
+        }
+        Ok(true)
     }
 
     /// Refuses a name that is taken, or by what is no file.

@@ -32,7 +32,7 @@ pub use lifecycle::difference::{Difference, Part};
 pub use lifecycle::engine::{Engine, EngineOptions};
 pub use lifecycle::mirror::{Mirror, Partial, Position, SnapshotHold};
 pub use lifecycle::outgoing::{BlockRef, Outgoing, Sent};
-pub use lifecycle::receive::{Mark, Receive, verify_tree_record};
+pub use lifecycle::receive::{Leads, Mark, Receive, leads, verify_tree_record};
 pub use lifecycle::recovery::Recovered;
 pub use lifecycle::round::{Round, RoundEntry};
 pub use lifecycle::scrub::{ScrubFault, ScrubWatch, Scrubbed};

@@ -669,16 +669,48 @@ pub enum CatalogCommand {
 
 /// `weir backup`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Backup {
+    /// Work on backups of volumes.
+    #[command(subcommand)]
+    pub command: Option<BackupCommand>,
     /// The backup's folder: new, or empty
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
+    #[arg(value_name = "DIR", required = true)]
+    pub folder: Option<PathBuf>,
     /// The data folder
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
     /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+}
+
+/// `weir backup …`
+#[derive(Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Read backups of volumes in their bucket, beside a running server or without one: that
+    /// everything of them is there, and is what was written
+    Verify(Verify),
+}
+
+/// `weir backup verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The data folder, or a copy of it that `weir backup` has made: it has the keys of the vaults
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// Only the vault of this name in the bucket, such as b-00c0ffee00c0ffee
+    #[arg(long, value_name = "NAME")]
+    pub vault: Option<String>,
+    /// Only backups of this name
+    #[arg(long, value_name = "BACKUP")]
+    pub backup: Option<String>,
+    /// The bucket.
+    #[command(flatten)]
+    pub bucket: Backups,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: Output,

@@ -74,6 +74,35 @@ pub fn filled(name: &str, percent: u64, used: u64, size: u64) -> Words {
     }
 }
 
+/// Returns the message for a volume in which `all` users and groups are over soft limits of quotas.
+/// `named`: the first of them, each with whether it is a group.
+pub fn over_soft_limits(name: &str, named: &[(bool, u32)], all: usize) -> Words {
+    let names = |user: &str, group: &str| {
+        let owner = |(is_group, id): &(bool, u32)| match is_group {
+            true => format!("{group} {id}"),
+            false => format!("{user} {id}"),
+        };
+        named.iter().map(owner).collect::<Vec<_>>().join(", ")
+    };
+    let (mut english, mut japanese) = (names("user", "group"), names("ユーザー", "グループ"));
+    if let Some(more @ 1..) = all.checked_sub(named.len()) {
+        english.push_str(&format!(", {more} more"));
+        japanese.push_str(&format!("、ほか {more} 件"));
+    }
+    words(
+        format!("soft limits of quotas are exceeded in {name}: {english}"),
+        format!("{name} でクォータのソフト制限を超えています: {japanese}"),
+    )
+}
+
+/// Returns what relieves a quota whose soft limit is exceeded.
+pub fn below_soft_limits() -> Words {
+    words(
+        "Have the files deleted, or raise the limits",
+        "ファイルを削除してもらうか、制限を引き上げてください",
+    )
+}
+
 /// Returns what relieves a full volume.
 pub fn make_room() -> Words {
     words(

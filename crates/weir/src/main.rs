@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         }
         cli::Command::Backup(args) => {
             os::own_files_only();
-            commands::backup::back_up(args)
+            commands::backup::run(args)
         }
         cli::Command::Restore(args) => {
             os::own_files_only();

@@ -58,6 +58,17 @@ impl Task {
         Task::report(what, Box::new(move || blocks().map(share)))
     }
 
+    /// Begins to report a task that fetches `bytes` from elsewhere.
+    pub fn of_bytes(
+        what: &str,
+        left: &str,
+        bytes: impl Fn() -> u64 + Send + 'static,
+    ) -> io::Result<Task> {
+        interrupt::explain(left);
+        let amount = move || Some(format!("{} fetched", Size(bytes())));
+        Task::report(what, Box::new(amount))
+    }
+
     fn report(what: &str, amount: Amount) -> io::Result<Task> {
         let (stop, stopped) = mpsc::channel();
         let terminal = io::stderr().is_terminal();

@@ -12,6 +12,8 @@ use weir_base::BLOCK_SIZE;
 use weir_control::{Surface, View, Volume};
 use weir_volume::{QuotaEntry, QuotaKind};
 
+use crate::condition_words as texts;
+
 /// Seconds between two comparisons.
 const PERIOD: u64 = 10;
 /// Number of owners that a condition names.
@@ -141,26 +143,14 @@ impl SoftLimits {
 
 fn condition(volume: &str, over: &BTreeSet<Over>) -> Condition {
     let owners: BTreeSet<(bool, u32)> = over.iter().map(|over| (over.group, over.id)).collect();
-    let mut names: Vec<String> = owners
-        .iter()
-        .take(NAMED)
-        .map(|(group, id)| format!("{} {id}", if *group { "group" } else { "user" }))
-        .collect();
-    if let Some(more @ 1..) = owners.len().checked_sub(NAMED) {
-        names.push(format!("{more} more"));
-    }
+    let named: Vec<(bool, u32)> = owners.iter().take(NAMED).copied().collect();
     let short = volume.rsplit('/').next().unwrap_or(volume);
-    let message = format!(
-        "soft limits of quotas are exceeded in {short}: {}",
-        names.join(", ")
-    );
-    let action = "Have the files deleted, or raise the limits";
     let mut condition = Condition::new(
         Kind::QuotaSoftLimit,
         Severity::Warning,
         volume,
-        message,
-        action,
+        texts::over_soft_limits(short, &named, owners.len()),
+        texts::below_soft_limits(),
     );
     let count = json!(owners.len());
     condition.details.insert("owners".to_owned(), count);

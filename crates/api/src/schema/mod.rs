@@ -204,6 +204,7 @@ mod tests {
             &netapp::ACTIVE_DIRECTORY,
             &netapp::BACKUP_VAULT,
             &netapp::BACKUP,
+            &netapp::BACKUP_POLICY,
             &netapp::VOLUME,
             &netapp::SNAPSHOT,
             &netapp::QUOTA_RULE,

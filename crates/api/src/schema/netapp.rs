@@ -152,6 +152,37 @@ pub static ENCRYPTION_STATE: Enum = Enum {
     ],
 };
 
+/// The public message `google.cloud.netapp.v1.BackupPolicy`.
+pub static BACKUP_POLICY: Message = Message {
+    name: "google.cloud.netapp.v1.BackupPolicy",
+    fields: &[
+        field("name", Kind::String),
+        field("dailyBackupLimit", Kind::Int32),
+        field("weeklyBackupLimit", Kind::Int32),
+        field("monthlyBackupLimit", Kind::Int32),
+        field("description", Kind::String),
+        field("enabled", Kind::Bool),
+        field("assignedVolumeCount", Kind::Int32).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("labels", Kind::Labels),
+        field("state", Kind::Enum(&BACKUP_POLICY_STATE)).output_only(),
+    ],
+};
+
+/// The public enum `google.cloud.netapp.v1.BackupPolicy.State`.
+pub static BACKUP_POLICY_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.BackupPolicy.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("CREATING", 1),
+        ("READY", 2),
+        ("DELETING", 3),
+        ("ERROR", 4),
+        ("UPDATING", 5),
+    ],
+};
+
 /// The public message `google.cloud.netapp.v1.Backup`.
 pub static BACKUP: Message = Message {
     name: "google.cloud.netapp.v1.Backup",
@@ -532,6 +563,23 @@ pub static RESTORE_PARAMETERS: Message = Message {
         field("sourceSnapshot", Kind::String).one_of("source"),
         field("sourceBackup", Kind::String).one_of("source"),
     ],
+};
+
+/// The public message `google.cloud.netapp.v1.RestoreBackupFilesRequest`.
+pub static RESTORE_BACKUP_FILES_REQUEST: Message = Message {
+    name: "google.cloud.netapp.v1.RestoreBackupFilesRequest",
+    fields: &[
+        field("name", Kind::String),
+        field("backup", Kind::String),
+        field("fileList", Kind::String).repeated(),
+        field("restoreDestinationPath", Kind::String),
+    ],
+};
+
+/// The public message `google.cloud.netapp.v1.RestoreBackupFilesResponse`.
+pub static RESTORE_BACKUP_FILES_RESPONSE: Message = Message {
+    name: "google.cloud.netapp.v1.RestoreBackupFilesResponse",
+    fields: &[],
 };
 
 /// The public message `google.cloud.netapp.v1.BackupConfig`.

@@ -187,5 +187,11 @@ pub const MAX_BENCHMARK_REPORT: u64 = 8 << 20;
 /// Maximum number of requests that read benchmarks at once.
 pub const MAX_BENCHMARK_READERS: usize = 4;
 
+/// Maximum number of files of a backup that are restored by one request.
+pub const MAX_RESTORED_FILES: usize = 100;
+
+/// Maximum number of backups that a schedule of a backup policy keeps.
+pub const MAX_SCHEDULED_BACKUPS: u32 = 1000;
+
 /// Maximum number of quota rules of a volume.
 pub const MAX_QUOTA_RULES: usize = 1000;

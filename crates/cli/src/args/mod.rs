@@ -19,9 +19,10 @@ pub use filestore::{
     InstanceUpdate, Instances, OfInstance,
 };
 pub use netapp::{
-    FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate, QuotaRules,
-    Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone, VolumeCreate,
-    VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
+    BackupFilesRestore, BackupLimits, BackupNamed, BackupPolicies, BackupRestore, BackupVaults,
+    Backups, FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate,
+    QuotaRules, Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone,
+    VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes, WordChanges, Words,
 };
 pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,
@@ -49,6 +50,24 @@ pub enum Command {
         /// Command to run
         #[command(subcommand)]
         command: Volumes,
+    },
+    /// Vaults in the server's bucket, which hold backups
+    BackupVaults {
+        /// Command to run
+        #[command(subcommand)]
+        command: BackupVaults,
+    },
+    /// Backups of volumes in a vault: make, list, delete, restore
+    Backups {
+        /// Command to run
+        #[command(subcommand)]
+        command: Backups,
+    },
+    /// Policies by which volumes are backed up every day, week and month
+    BackupPolicies {
+        /// Command to run
+        #[command(subcommand)]
+        command: BackupPolicies,
     },
     /// Domains that the server is a member of, for volumes with SMB
     ActiveDirectories {
@@ -139,6 +158,18 @@ pub enum Netapp {
         #[command(subcommand)]
         command: Volumes,
     },
+    /// Backup vaults
+    BackupVaults {
+        /// Command to run
+        #[command(subcommand)]
+        command: BackupVaults,
+    },
+    /// Backup policies
+    BackupPolicies {
+        /// Command to run
+        #[command(subcommand)]
+        command: BackupPolicies,
+    },
     /// Active Directories
     ActiveDirectories {
         /// Command to run
@@ -168,6 +199,9 @@ impl Command {
             Self::ActiveDirectories { command } => {
                 format!("active-directories.{}", command.verb())
             }
+            Self::BackupVaults { command } => format!("backup-vaults.{}", command.verb()),
+            Self::Backups { command } => format!("backups.{}", command.verb()),
+            Self::BackupPolicies { command } => format!("backup-policies.{}", command.verb()),
             Self::Filestore { command } => format!("filestore.{}", command.verb()),
             Self::Operations { command } => format!("operations.{}", command.verb()),
             Self::Locations { command } => format!("locations.{}", command.verb()),
@@ -176,6 +210,10 @@ impl Command {
                 Netapp::Volumes { command } => format!("volumes.{}", command.verb()),
                 Netapp::ActiveDirectories { command } => {
                     format!("active-directories.{}", command.verb())
+                }
+                Netapp::BackupVaults { command } => format!("backup-vaults.{}", command.verb()),
+                Netapp::BackupPolicies { command } => {
+                    format!("backup-policies.{}", command.verb())
                 }
                 Netapp::Operations { command } => format!("operations.{}", command.verb()),
                 Netapp::Locations { command } => format!("locations.{}", command.verb()),

@@ -141,6 +141,8 @@ pub enum Volumes {
     /// Copy what a clone shares with the volume that it was made from, so that neither depends on
     /// the other
     Split(VolumeSplit),
+    /// Copy files of a backup into a volume; none replaces what is there
+    RestoreBackupFiles(BackupFilesRestore),
     /// Print how to mount a volume
     MountHelp(Named),
     /// Snapshots of volumes
@@ -183,6 +185,10 @@ pub struct VolumeFields {
     pub snapshot_directory: Option<bool>,
     #[command(flatten)]
     pub schedules: Schedules,
+    /// Scheduled backups: [backup-policies=POLICY],[backup-vault=VAULT]
+    /// [,enable-scheduled-backups=BOOLEAN]
+    #[arg(long, value_name = "BACKUP_CONFIG", value_parser = backup_config)]
+    pub backup_config: Option<Dict>,
     /// Per cent of the capacity that live data may not use
     #[arg(long, value_name = "PERCENT")]
     pub snap_reserve: Option<f64>,
@@ -250,6 +256,17 @@ fn export_rule(text: &str) -> Result<Dict, String> {
     Ok(rule)
 }
 
+fn backup_config(text: &str) -> Result<Dict, String> {
+    let keys = [
+        "backup-policies",
+        "backup-vault",
+        "enable-scheduled-backups",
+    ];
+    let config = values::dict(text)?.only(&keys)?;
+    config.boolean("enable-scheduled-backups")?;
+    Ok(config)
+}
+
 fn schedule(text: &str, keys: &[&str]) -> Result<Dict, String> {
     let schedule = values::dict(text)?.only(keys)?;
     for key in ["snapshots-to-keep", "minute", "hour"] {
@@ -295,8 +312,11 @@ pub struct VolumeCreate {
     #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
     pub labels: Option<BTreeMap<String, String>>,
     /// Fill it with a snapshot (full name)
-    #[arg(long, value_name = "SNAPSHOT")]
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "source_backup")]
     pub source_snapshot: Option<String>,
+    /// Fill it with a backup (full name)
+    #[arg(long, value_name = "BACKUP")]
+    pub source_backup: Option<String>,
     /// A large volume: up to 30 GiB/s
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub large_capacity: Option<bool>,
@@ -743,6 +763,7 @@ impl Volumes {
             Self::Revert(_) => "revert",
             Self::Clone(_) => "clone",
             Self::Split(_) => "split",
+            Self::RestoreBackupFiles(_) => "restore-backup-files",
             Self::MountHelp(_) => "mount-help",
             Self::QuotaRules { command } => command.verb(),
             Self::Snapshots { command } => match command {
@@ -779,6 +800,296 @@ impl Locations {
         match self {
             Self::List(_) => "list",
             Self::Describe(_) => "describe",
+        }
+    }
+}
+
+/// `weir backup-vaults`
+#[derive(Debug, Subcommand)]
+pub enum BackupVaults {
+    /// Make a vault for backups in the server's bucket
+    Create(DescribedCreate),
+    /// List backup vaults
+    List(Listed),
+    /// Show a backup vault
+    Describe(Named),
+    /// Change the description of a backup vault
+    Update(DescribedUpdate),
+    /// Delete a backup vault that has no backups
+    Delete(DeleteOne),
+    /// Backups: the same as `weir backups`
+    Backups {
+        /// Command to run
+        #[command(subcommand)]
+        command: Backups,
+    },
+}
+
+/// A new resource with a description.
+#[derive(Debug, Args)]
+pub struct DescribedCreate {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    #[command(flatten)]
+    pub words: Words,
+}
+
+/// Description and labels of a new resource.
+#[derive(Debug, Args)]
+pub struct Words {
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// Changes of a description.
+#[derive(Debug, Args)]
+pub struct DescribedUpdate {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    #[command(flatten)]
+    pub words: WordChanges,
+}
+
+/// Changes of description and labels.
+#[derive(Debug, Args)]
+pub struct WordChanges {
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    pub labels: LabelChanges,
+}
+
+/// `weir backup-policies`
+#[derive(Debug, Subcommand)]
+pub enum BackupPolicies {
+    /// Make a policy: how many scheduled backups of a volume are kept
+    Create(BackupPolicyCreate),
+    /// List backup policies
+    List(Listed),
+    /// Show a backup policy, and how many volumes have it
+    Describe(Named),
+    /// Change a backup policy, for all volumes that have it
+    Update(BackupPolicyUpdate),
+    /// Delete a backup policy that no volume has
+    Delete(DeleteOne),
+}
+
+/// Numbers of backups to keep.
+#[derive(Debug, Args)]
+pub struct BackupLimits {
+    /// Daily backups to keep, at least 2
+    #[arg(long, value_name = "N")]
+    pub daily_backup_limit: Option<u32>,
+    /// Weekly backups to keep; 0 makes none
+    #[arg(long, value_name = "N")]
+    pub weekly_backup_limit: Option<u32>,
+    /// Monthly backups to keep; 0 makes none
+    #[arg(long, value_name = "N")]
+    pub monthly_backup_limit: Option<u32>,
+    /// Make backups by this policy
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub enabled: Option<bool>,
+}
+
+/// `weir backup-policies create`
+#[derive(Debug, Args)]
+pub struct BackupPolicyCreate {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    #[command(flatten)]
+    pub limits: BackupLimits,
+    #[command(flatten)]
+    pub words: Words,
+}
+
+/// `weir backup-policies update`
+#[derive(Debug, Args)]
+pub struct BackupPolicyUpdate {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    #[command(flatten)]
+    pub limits: BackupLimits,
+    #[command(flatten)]
+    pub words: WordChanges,
+}
+
+/// `weir backups`
+#[derive(Debug, Subcommand)]
+pub enum Backups {
+    /// Back a volume up
+    Create(BackupCreate),
+    /// List the backups of a vault
+    List(BackupList),
+    /// Show a backup: its state, its volume, its size
+    Describe(BackupNamed),
+    /// Change the description of a backup
+    Update(BackupUpdate),
+    /// Delete a backup
+    Delete(BackupDelete),
+    /// Make a volume of a backup
+    Restore(BackupRestore),
+}
+
+/// A backup.
+#[derive(Debug, Args)]
+pub struct BackupNamed {
+    #[command(flatten)]
+    pub named: Named,
+    /// The vault that holds it
+    #[arg(long, value_name = "BACKUP_VAULT")]
+    pub backup_vault: Option<String>,
+}
+
+/// `weir backups list`
+#[derive(Debug, Args)]
+pub struct BackupList {
+    /// The vault
+    #[arg(long, value_name = "BACKUP_VAULT")]
+    pub backup_vault: Option<String>,
+    #[command(flatten)]
+    pub at: At,
+    #[command(flatten)]
+    pub listing: Listing,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `weir backups create`
+#[derive(Debug, Args)]
+pub struct BackupCreate {
+    #[command(flatten)]
+    pub backup: BackupNamed,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The volume to back up
+    #[arg(long, value_name = "VOLUME")]
+    pub source_volume: String,
+    /// One of its snapshots, in place of the volume as it is now
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub source_snapshot: Option<String>,
+    #[command(flatten)]
+    pub words: Words,
+}
+
+/// `weir backups update`
+#[derive(Debug, Args)]
+pub struct BackupUpdate {
+    #[command(flatten)]
+    pub backup: BackupNamed,
+    #[command(flatten)]
+    pub wait: Async,
+    #[command(flatten)]
+    pub words: WordChanges,
+}
+
+/// `weir backups delete`
+#[derive(Debug, Args)]
+pub struct BackupDelete {
+    #[command(flatten)]
+    pub backup: BackupNamed,
+    #[command(flatten)]
+    pub wait: Async,
+}
+
+/// `weir backups restore`
+#[derive(Debug, Args)]
+pub struct BackupRestore {
+    #[command(flatten)]
+    pub backup: BackupNamed,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The volume to make
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: String,
+    /// The pool to make it in
+    #[arg(long, value_name = "STORAGE_POOL")]
+    pub storage_pool: String,
+    /// Its capacity, in GiB or with a unit (2TiB); 100 GiB, or as much as the backup needs
+    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
+    pub capacity: Option<Capacity>,
+    /// nfsv3, nfsv4, smb, or several
+    #[arg(long, value_name = "PROTOCOL,…", value_parser = values::protocols, default_value = "nfsv3")]
+    pub protocols: List,
+    /// The name under which clients mount it; the volume's own
+    #[arg(long, value_name = "SHARE_NAME")]
+    pub share_name: Option<String>,
+}
+
+/// `weir volumes restore-backup-files`
+#[derive(Debug, Args)]
+pub struct BackupFilesRestore {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The backup (full name)
+    #[arg(long, value_name = "BACKUP")]
+    pub backup: String,
+    /// Files of the backup's volume, by their paths from its root on
+    #[arg(long, value_name = "PATH,…", value_parser = values::list)]
+    pub file_list: List,
+    /// Directory of the volume that gets them, from its root on
+    #[arg(long, value_name = "PATH")]
+    pub restore_destination_path: String,
+}
+
+impl BackupVaults {
+    /// Returns the command's last words.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+            Self::Backups { command } => match command {
+                Backups::Create(_) => "backups.create",
+                Backups::List(_) => "backups.list",
+                Backups::Describe(_) => "backups.describe",
+                Backups::Update(_) => "backups.update",
+                Backups::Delete(_) => "backups.delete",
+                Backups::Restore(_) => "backups.restore",
+            },
+        }
+    }
+}
+
+impl BackupPolicies {
+    /// Returns the command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+        }
+    }
+}
+
+impl Backups {
+    /// Returns the command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+            Self::Restore(_) => "restore",
         }
     }
 }

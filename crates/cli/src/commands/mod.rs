@@ -36,6 +36,15 @@ pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Res
         | Command::Netapp {
             command: Netapp::ActiveDirectories { command },
         } => directories::run(command, environment, io),
+        Command::BackupVaults { command }
+        | Command::Netapp {
+            command: Netapp::BackupVaults { command },
+        } => netapp::backup_vaults(command, environment, io),
+        Command::Backups { command } => netapp::backups(command, environment, io),
+        Command::BackupPolicies { command }
+        | Command::Netapp {
+            command: Netapp::BackupPolicies { command },
+        } => netapp::backup_policies(command, environment, io),
         Command::Operations { command }
         | Command::Netapp {
             command: Netapp::Operations { command },

@@ -6,9 +6,10 @@ use super::replications;
 use super::steps::{Body, Tables, delete, last, open, open_named, own};
 use crate::Environment;
 use crate::args::{
-    Async, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate, QuotaRules, Schedules,
-    Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,
-    Volumes,
+    Async, BackupFilesRestore, BackupLimits, BackupNamed, BackupPolicies, BackupRestore,
+    BackupVaults, Backups, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate,
+    QuotaRules, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete,
+    VolumeFields, VolumeUpdate, Volumes, WordChanges, Words,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -273,11 +274,29 @@ pub fn volumes(
                 done,
             )
         }
+        Volumes::RestoreBackupFiles(args) => restore_backup_files(args, environment, io),
         Volumes::MountHelp(named) => mount_help(named, environment, io),
         Volumes::Snapshots { command } => snapshots(command, tables, environment, io),
         Volumes::QuotaRules { command } => quota_rules(command, environment, io),
         Volumes::Replications { command } => replications::run(command, environment, io),
     }
+}
+
+/// Copies files of a backup into a volume.
+fn restore_backup_files(
+    args: &BackupFilesRestore,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let mut s = open_named(&args.named, environment, io)?;
+    let name = s.name("volumes", &args.named.name)?;
+    let body = json!({
+        "backup": s.name("backups", &args.backup)?,
+        "fileList": args.file_list.0,
+        "restoreDestinationPath": args.restore_destination_path,
+    });
+    let done = format!("Restored files into volume [{}].", last(&name));
+    act(&mut s, &name, "restore", body, args.wait, done)
 }
 
 fn delete_volume(
@@ -341,6 +360,12 @@ fn create_volume(args: &VolumeCreate, s: &mut Session<'_, '_>) -> Result<(), Err
         "restoreParameters",
         args.source_snapshot.as_ref().map(source),
     );
+    let backup = args.source_backup.as_ref();
+    let backup = backup.map(|backup| json!({"sourceBackup": backup}));
+    body.set("restoreParameters", backup);
+    if let Some(config) = &args.fields.backup_config {
+        body.set("backupConfig", Some(backup_config(s, config)?));
+    }
     body.set("largeCapacity", args.large_capacity);
     let peer = args.hybrid_replication_parameters.as_ref();
     body.set(
@@ -371,8 +396,37 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
         }
         (None, _) => {}
     }
+    if let Some(config) = &args.fields.backup_config {
+        let new = backup_config(s, config)?;
+        let before = current
+            .get("backupConfig")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
+        body.set("backupConfig", Some(over(&before, new)));
+    }
     body.set("labels", Session::labels(&current, &args.labels));
     update(s, name, body, args.wait, "volume")
+}
+
+/// Returns a volume's `backupConfig` out of the flag of that name.
+fn backup_config(s: &Session<'_, '_>, args: &Dict) -> Result<Value, Error> {
+    let mut out = Body::default();
+    if let Some(policies) = args.text("backup-policies") {
+        let names = policies.split('#').filter(|name| !name.is_empty());
+        let names: Result<Vec<String>, Error> =
+            names.map(|name| s.name(BACKUP_POLICIES, name)).collect();
+        out.set("backupPolicies", Some(json!(names?)));
+    }
+    if let Some(vault) = args.text("backup-vault") {
+        let vault = match vault.is_empty() {
+            true => vault,
+            false => s.name(BACKUP_VAULTS, &vault)?,
+        };
+        out.set("backupVault", Some(vault));
+    }
+    let enabled = args.boolean("enable-scheduled-backups")?;
+    out.set("scheduledBackupEnabled", enabled);
+    Ok(Value::Object(out.0))
 }
 
 /// Returns an object with what another one sets, at any depth. A schedule that is not named stays,
@@ -757,4 +811,242 @@ fn restore_file(
         last(&args.snapshot)
     ))?;
     s.print(&done, &Format::plain(Kind::None))
+}
+
+const BACKUP_VAULTS: &str = "backupVaults";
+const BACKUP_POLICIES: &str = "backupPolicies";
+const BACKUP_VAULT: &str = "backup vault";
+const BACKUP_POLICY: &str = "backup policy";
+const BACKUP: &str = "backup";
+
+const BACKUP_VAULT_TABLE: &str = "table(name.basename():label=BACKUP_VAULT_NAME:sort=1,
+    name.segment(3):label=LOCATION, state, createTime, stateDetails)";
+const BACKUP_POLICY_TABLE: &str = "table(name.basename():label=BACKUP_POLICY_NAME:sort=1,
+    name.segment(3):label=LOCATION, dailyBackupLimit:label=DAILY, weeklyBackupLimit:label=WEEKLY,
+    monthlyBackupLimit:label=MONTHLY, enabled, assignedVolumeCount:label=VOLUMES)";
+const BACKUP_TABLE: &str = "table(name.basename():label=BACKUP_NAME, state,
+    sourceVolume.basename():label=VOLUME, backupType:label=TYPE, createTime:sort=1,
+    volumeUsageBytes:label=BYTES, chainStorageBytes:label=UPLOADED, stateDetails)";
+
+/// Smallest capacity in GiB of a volume.
+const SMALLEST_GIB: u64 = 100;
+
+fn words(args: &Words, body: &mut Body) {
+    body.set("description", args.description.as_deref());
+    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+}
+
+fn changed_words(args: &WordChanges, current: &Value, body: &mut Body) {
+    body.set("description", args.description.as_deref());
+    body.set("labels", Session::labels(current, &args.labels));
+}
+
+fn limits(args: &BackupLimits, body: &mut Body) {
+    body.set("dailyBackupLimit", args.daily_backup_limit);
+    body.set("weeklyBackupLimit", args.weekly_backup_limit);
+    body.set("monthlyBackupLimit", args.monthly_backup_limit);
+    body.set("enabled", args.enabled);
+}
+
+/// Runs `weir backup-vaults` and its verbs.
+pub fn backup_vaults(
+    command: &BackupVaults,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    match command {
+        BackupVaults::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let parent = s.listed(&args.at);
+            s.list(
+                &parent,
+                BACKUP_VAULTS,
+                &args.listing,
+                &own(BACKUP_VAULT_TABLE)?,
+            )
+        }
+        BackupVaults::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name(BACKUP_VAULTS, &named.name)?;
+            s.describe(&name)
+        }
+        BackupVaults::Create(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
+            let mut body = Body::default();
+            words(&args.words, &mut body);
+            create(
+                &mut s,
+                &name,
+                "backupVaultId",
+                body,
+                args.wait,
+                BACKUP_VAULT,
+            )
+        }
+        BackupVaults::Update(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
+            let mut body = Body::default();
+            changed_words(&args.words, &s.get(&name)?, &mut body);
+            update(&mut s, name, body, args.wait, BACKUP_VAULT)
+        }
+        BackupVaults::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
+            let question = format!("You are about to delete a Backup Vault {name}.");
+            s.confirm_change(args.wait, &question)?;
+            delete(&mut s, name, Vec::new(), args.wait, BACKUP_VAULT)
+        }
+        BackupVaults::Backups { command } => backups(command, environment, io),
+    }
+}
+
+/// Runs `weir backup-policies` and its verbs.
+pub fn backup_policies(
+    command: &BackupPolicies,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    match command {
+        BackupPolicies::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let parent = s.listed(&args.at);
+            s.list(
+                &parent,
+                BACKUP_POLICIES,
+                &args.listing,
+                &own(BACKUP_POLICY_TABLE)?,
+            )
+        }
+        BackupPolicies::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name(BACKUP_POLICIES, &named.name)?;
+            s.describe(&name)
+        }
+        BackupPolicies::Create(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
+            let mut body = Body::default();
+            limits(&args.limits, &mut body);
+            words(&args.words, &mut body);
+            create(
+                &mut s,
+                &name,
+                "backupPolicyId",
+                body,
+                args.wait,
+                BACKUP_POLICY,
+            )
+        }
+        BackupPolicies::Update(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
+            let mut body = Body::default();
+            limits(&args.limits, &mut body);
+            changed_words(&args.words, &s.get(&name)?, &mut body);
+            update(&mut s, name, body, args.wait, BACKUP_POLICY)
+        }
+        BackupPolicies::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
+            let question = format!("You are about to delete a Backup Policy {name}.");
+            s.confirm_change(args.wait, &question)?;
+            delete(&mut s, name, Vec::new(), args.wait, BACKUP_POLICY)
+        }
+    }
+}
+
+/// Returns the full name of a vault.
+fn of_vault(s: &Session<'_, '_>, vault: Option<&String>) -> Result<String, Error> {
+    let vault = vault.ok_or_else(|| {
+        Error::Usage("Missing required argument [--backup-vault]: the vault of backups".to_owned())
+    })?;
+    s.name(BACKUP_VAULTS, vault)
+}
+
+/// Returns the full name of a backup.
+fn backup_name(s: &Session<'_, '_>, args: &BackupNamed) -> Result<String, Error> {
+    let name = &args.named.name;
+    if name.starts_with("projects/") {
+        return s.name("backups", name);
+    }
+    let vault = of_vault(s, args.backup_vault.as_ref())?;
+    // For the check of the name alone.
+    s.name("backups", name)?;
+    Ok(format!("{vault}/backups/{name}"))
+}
+
+/// Runs `weir backups` and its verbs.
+pub fn backups(command: &Backups, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let backup = match command {
+        Backups::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let vault = of_vault(&s, args.backup_vault.as_ref())?;
+            return s.list(&vault, "backups", &args.listing, &own(BACKUP_TABLE)?);
+        }
+        Backups::Create(args) => &args.backup,
+        Backups::Describe(args) => args,
+        Backups::Update(args) => &args.backup,
+        Backups::Delete(args) => &args.backup,
+        Backups::Restore(args) => &args.backup,
+    };
+    let mut s = open_named(&backup.named, environment, io)?;
+    let name = backup_name(&s, backup)?;
+    match command {
+        Backups::Create(args) => {
+            let volume = s.name("volumes", &args.source_volume)?;
+            let mut body = Body::default();
+            let snapshot = args.source_snapshot.as_ref().map(|snapshot| {
+                match snapshot.starts_with("projects/") {
+                    true => snapshot.clone(),
+                    false => format!("{volume}/snapshots/{snapshot}"),
+                }
+            });
+            body.set("sourceVolume", Some(volume));
+            body.set("sourceSnapshot", snapshot);
+            words(&args.words, &mut body);
+            create(&mut s, &name, "backupId", body, args.wait, BACKUP)
+        }
+        Backups::Update(args) => {
+            let mut body = Body::default();
+            changed_words(&args.words, &s.get(&name)?, &mut body);
+            update(&mut s, name, body, args.wait, BACKUP)
+        }
+        Backups::Delete(args) => {
+            let question = format!("You are about to delete a Backup {name}.");
+            s.confirm_change(args.wait, &question)?;
+            delete(&mut s, name, Vec::new(), args.wait, BACKUP)
+        }
+        Backups::Restore(args) => restore_backup(args, &mut s, name),
+        Backups::Describe(_) | Backups::List(_) => s.describe(&name),
+    }
+}
+
+/// Makes a volume of a backup.
+fn restore_backup(
+    args: &BackupRestore,
+    s: &mut Session<'_, '_>,
+    backup: String,
+) -> Result<(), Error> {
+    let name = s.name("volumes", &args.volume)?;
+    s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
+    let capacity = match &args.capacity {
+        Some(capacity) => capacity.0.to_string(),
+        None => {
+            let current = s.get(&backup)?;
+            let bytes = current.get("volumeUsageBytes").and_then(Value::as_str);
+            let bytes: u64 = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
+            bytes.div_ceil(1 << 30).max(SMALLEST_GIB).to_string()
+        }
+    };
+    let mut body = Body::default();
+    body.set("storagePool", Some(args.storage_pool.as_str()));
+    body.set("capacityGib", Some(capacity));
+    body.set("protocols", Some(json!(args.protocols.0)));
+    let share = args.share_name.as_deref().unwrap_or(last(&name));
+    body.set("shareName", Some(share));
+    body.set("snapshotDirectory", Some(true));
+    body.set("restoreParameters", Some(json!({"sourceBackup": backup})));
+    create(s, &name, "volumeId", body, args.wait, "volume")
 }

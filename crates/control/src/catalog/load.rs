@@ -2,7 +2,9 @@
 
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
-use crate::model::{ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, Volume};
+use crate::model::{
+    ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, Volume,
+};
 use crate::named::NamedPolicy;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
@@ -10,6 +12,9 @@ use weir_relations::manager::{Edit, Table};
 
 /// First version of catalogs with vaults and backups.
 const BACKUPS_SINCE: i64 = 9;
+/// First version of catalogs with policies of backups.
+const BACKUP_POLICIES_SINCE: i64 = 10;
+const BACKUP_POLICIES: &str = "SELECT name, body FROM backup_policies";
 const VAULTS: &str = "SELECT name, body FROM backup_vaults";
 const BACKUPS: &str = "SELECT name, body FROM backups";
 
@@ -28,6 +33,7 @@ pub(crate) struct Loaded {
     pub directories: Vec<ActiveDirectory>,
     pub vaults: Vec<BackupVault>,
     pub backups: Vec<Backup>,
+    pub backup_policies: Vec<BackupPolicy>,
     /// Keys of engine volumes to be deleted.
     pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
@@ -68,6 +74,10 @@ impl Catalog {
             },
             backups: match has_backups {
                 true => self.table("backups", BACKUPS).await?,
+                false => Vec::new(),
+            },
+            backup_policies: match version >= BACKUP_POLICIES_SINCE {
+                true => self.table("backup_policies", BACKUP_POLICIES).await?,
                 false => Vec::new(),
             },
             tombstones: self.tombstones().await?,

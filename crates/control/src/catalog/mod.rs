@@ -56,6 +56,7 @@ const MIGRATIONS: &[Migration] = &[
     TOKEN_TIMES,
     SERVICE_ACCOUNTS,
     BACKUPS,
+    BACKUP_POLICIES,
 ];
 
 /// Version that this program supports.
@@ -152,6 +153,17 @@ const BACKUPS: Migration = Migration {
     postgres: &[
         "CREATE TABLE backup_vaults (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
         "CREATE TABLE backups (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+};
+
+/// Policies of backups.
+const BACKUP_POLICIES: Migration = Migration {
+    both: &[],
+    sqlite: &[
+        "CREATE TABLE backup_policies (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    ],
+    postgres: &[
+        "CREATE TABLE backup_policies (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
     ],
 };
 

@@ -8,7 +8,9 @@
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
-use crate::model::{ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, Volume};
+use crate::model::{
+    ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, Volume,
+};
 use crate::name::{BackupName, Collection, Name, SnapshotName, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
 use serde::Serialize;
@@ -47,6 +49,8 @@ pub(crate) enum Write {
     RemoveVault(u64, Name),
     Backup(Arc<Backup>),
     RemoveBackup(u64, BackupName),
+    BackupPolicy(Arc<BackupPolicy>),
+    RemoveBackupPolicy(u64, Name),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// Records that the engine's volume with this key has to be deleted.
@@ -76,6 +80,8 @@ const PUT_DIRECTORY: &str = "INSERT INTO active_directories (id, name, body) VAL
 const PUT_VAULT: &str = "INSERT INTO backup_vaults (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_BACKUP: &str = "INSERT INTO backups (id, name, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+const PUT_BACKUP_POLICY: &str = "INSERT INTO backup_policies (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
      ON CONFLICT (name) DO UPDATE SET body = excluded.body";
@@ -311,8 +317,15 @@ impl Catalog {
 }
 
 impl Write {
-    fn of_directories_and_backups(&self) -> Result<Statement, CatalogError> {
+    fn of_directories_policies_and_backups(&self) -> Result<Statement, CatalogError> {
         Ok(match self {
+            Write::Policy(policy) => {
+                let name = policy.name.to_string();
+                Statement::put(PUT_POLICY, policy.id, name, policy)?
+            }
+            Write::RemovePolicy(id, _) => {
+                Statement::by_id("DELETE FROM named_policies WHERE id = $1", *id)
+            }
             Write::Directory(directory) => {
                 let name = directory.name.full(Collection::ActiveDirectories);
                 Statement::put(PUT_DIRECTORY, directory.id, name, directory)?
@@ -332,6 +345,13 @@ impl Write {
             }
             Write::RemoveBackup(id, _) => {
                 Statement::by_id("DELETE FROM backups WHERE id = $1", *id)
+            }
+            Write::BackupPolicy(policy) => {
+                let name = policy.name.full(Collection::BackupPolicies);
+                Statement::put(PUT_BACKUP_POLICY, policy.id, name, policy)?
+            }
+            Write::RemoveBackupPolicy(id, _) => {
+                Statement::by_id("DELETE FROM backup_policies WHERE id = $1", *id)
             }
             other => return other.statement(),
         })
@@ -361,19 +381,16 @@ impl Write {
                 ];
                 Statement::new(PUT_OPERATION, values)
             }
-            Write::Policy(policy) => {
-                let name = policy.name.to_string();
-                Statement::put(PUT_POLICY, policy.id, name, policy)?
-            }
-            Write::RemovePolicy(id, _) => {
-                Statement::by_id("DELETE FROM named_policies WHERE id = $1", *id)
-            }
-            Write::Directory(_)
+            Write::Policy(_)
+            | Write::RemovePolicy(..)
+            | Write::Directory(_)
             | Write::RemoveDirectory(..)
             | Write::Vault(_)
             | Write::RemoveVault(..)
             | Write::Backup(_)
-            | Write::RemoveBackup(..) => return self.of_directories_and_backups(),
+            | Write::RemoveBackup(..)
+            | Write::BackupPolicy(_)
+            | Write::RemoveBackupPolicy(..) => return self.of_directories_policies_and_backups(),
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {
                 Statement::by_id("DELETE FROM volumes WHERE id = $1", *id)

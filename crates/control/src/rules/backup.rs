@@ -1,12 +1,21 @@
 //! Rules for vaults and backups.
 
 use super::names;
-use crate::model::{Backup, BackupVault, State};
-use crate::mutation::{DescriptionChange, NewBackup, NewBackupVault};
-use crate::name::{BackupName, Name, Surface};
+use crate::model::{Backup, BackupConfig, BackupPolicy, BackupVault, Period, State, Volume};
+use crate::mutation::{
+    BackupPolicyChange, DescriptionChange, NewBackup, NewBackupPolicy, NewBackupVault, RestoreFiles,
+};
+use crate::name::{BackupName, Name, Place, Surface};
+use crate::policy::{Rule, Rules};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;
+use std::collections::BTreeSet;
+use weir_base::limits::api::{MAX_RESTORED_FILES, MAX_SCHEDULED_BACKUPS};
+use weir_relations::schedule::{Numbers, Schedule};
+
+/// Smallest number of daily backups that a policy keeps, as in NetApp Volumes.
+const MIN_DAILY: u32 = 2;
 
 fn busy(noun: &str, id: &str, state: State) -> Result<(), Refusal> {
     match state {
@@ -73,6 +82,24 @@ pub fn update_vault(
 pub fn delete_vault(view: &View, vault: &BackupVault) -> Result<(), Refusal> {
     let id = &vault.name.id;
     busy("backup vault", id, vault.state)?;
+    let mut volumes = view.every_volume(Surface::Netapp);
+    let user = volumes.find(|volume| {
+        let config = volume
+            .backup
+            .as_ref()
+            .and_then(|config| config.vault.as_ref());
+        volume.name.place == vault.name.place && config == Some(id)
+    });
+    if let Some(volume) = user {
+        return Err(Refusal::new(
+            Status::FailedPrecondition,
+            "BACKUP_VAULT_IN_USE",
+            format!(
+                "backup vault {id} is for the scheduled backups of volume {}; change its backupConfig first",
+                volume.name.id
+            ),
+        ));
+    }
     match view.backups_in(&vault.name).next() {
         None => Ok(()),
         Some(backup) => Err(Refusal::new(
@@ -136,6 +163,7 @@ pub fn create(
         snapshot: new.snapshot.as_deref().map(Into::into),
         bytes: 0,
         uploaded: 0,
+        schedule: new.schedule,
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
@@ -189,6 +217,204 @@ pub fn restore(view: &View, name: &BackupName, capacity_gib: u64) -> Result<(), 
         );
         let refusal = Refusal::new(Status::InvalidArgument, "VOLUME_TOO_SMALL", message);
         return Err(refusal.field("capacityGib"));
+    }
+    Ok(())
+}
+
+/// Returns a policy to be made, with this identifier, or the refusal.
+pub fn create_policy(
+    view: &View,
+    name: &Name,
+    new: &NewBackupPolicy,
+    id: u64,
+    now: Stamp,
+) -> Result<BackupPolicy, Refusal> {
+    names::check(&name.place, &name.id)?;
+    names::check_words(&new.description, &new.labels, &new.extra)?;
+    if view.backup_policy(name).is_some() {
+        return Err(super::names::taken("backup policy", &name.id));
+    }
+    let policy = BackupPolicy {
+        id,
+        name: name.clone(),
+        revision: 1,
+        created: now,
+        daily: new.daily,
+        weekly: new.weekly,
+        monthly: new.monthly,
+        enabled: new.enabled,
+        description: new.description.clone(),
+        labels: new.labels.clone(),
+        extra: new.extra.clone(),
+    };
+    check_limits(&policy)?;
+    Ok(policy)
+}
+
+fn check_limits(policy: &BackupPolicy) -> Result<(), Refusal> {
+    let refuse = |field: &'static str, message: String| {
+        let refusal = Refusal::new(Status::InvalidArgument, "BACKUP_POLICY_INVALID", message);
+        Err(refusal.field(field))
+    };
+    if policy.daily < MIN_DAILY {
+        return refuse(
+            "dailyBackupLimit",
+            format!(
+                "dailyBackupLimit: {} is less than {MIN_DAILY}",
+                policy.daily
+            ),
+        );
+    }
+    for (field, limit) in [
+        ("dailyBackupLimit", policy.daily),
+        ("weeklyBackupLimit", policy.weekly),
+        ("monthlyBackupLimit", policy.monthly),
+    ] {
+        if limit > MAX_SCHEDULED_BACKUPS {
+            return refuse(
+                field,
+                format!("{field}: {limit} is more than {MAX_SCHEDULED_BACKUPS}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Returns the policy as changed.
+pub fn update_policy(
+    policy: &BackupPolicy,
+    change: &BackupPolicyChange,
+) -> Result<BackupPolicy, Refusal> {
+    let mut next = policy.clone();
+    next.revision += 1;
+    next.daily = change.daily.unwrap_or(next.daily);
+    next.weekly = change.weekly.unwrap_or(next.weekly);
+    next.monthly = change.monthly.unwrap_or(next.monthly);
+    next.enabled = change.enabled.unwrap_or(next.enabled);
+    let (description, labels) = (&mut next.description, &mut next.labels);
+    names::describe(description, labels, &mut next.extra, &change.words)?;
+    check_limits(&next)?;
+    Ok(next)
+}
+
+/// Checks that no volume has the policy.
+pub fn delete_policy(view: &View, policy: &BackupPolicy) -> Result<(), Refusal> {
+    match view.volumes_backed_up_by(&policy.name).next() {
+        None => Ok(()),
+        Some(volume) => Err(Refusal::new(
+            Status::FailedPrecondition,
+            "BACKUP_POLICY_IN_USE",
+            format!(
+                "volume {} has backup policy {}; change its backupConfig first",
+                volume.name.id, policy.name.id
+            ),
+        )),
+    }
+}
+
+/// Checks the scheduled backups of a volume in `place`.
+pub fn check_config(view: &View, place: &Place, config: &BackupConfig) -> Result<(), Refusal> {
+    let refuse = |field: &'static str, status: Status, reason: &'static str, message: String| {
+        Err(Refusal::new(status, reason, message).field(field))
+    };
+    let (invalid, missing) = (Status::InvalidArgument, Status::NotFound);
+    let (policies, vault) = ("backupConfig.backupPolicies", "backupConfig.backupVault");
+    if config.policies.len() > 1 {
+        let message = "a volume has one backup policy at most".to_owned();
+        return refuse(policies, invalid, "TOO_MANY_BACKUP_POLICIES", message);
+    }
+    if let Some(id) = &config.vault
+        && view.backup_vault(&place.name(id)).is_none()
+    {
+        let message = format!("there is no backup vault {id} in {place}");
+        return refuse(vault, missing, "NOT_FOUND", message);
+    }
+    let Some(id) = config.policies.first() else {
+        return Ok(());
+    };
+    if view.backup_policy(&place.name(id)).is_none() {
+        let message = format!("there is no backup policy {id} in {place}");
+        return refuse(policies, missing, "NOT_FOUND", message);
+    }
+    if config.vault.is_none() {
+        let message = "a volume with a backup policy needs a backup vault".to_owned();
+        return refuse(vault, invalid, "BACKUP_VAULT_MISSING", message);
+    }
+    Ok(())
+}
+
+/// Returns the schedules of a volume's backup policy: at midnight, every day, on Mondays, and on
+/// the first day of a month.
+pub fn schedules(view: &View, volume: &Volume) -> Rules {
+    let config = volume.backup.as_ref();
+    let config = config.filter(|c| c.enabled != Some(false) && c.vault.is_some());
+    let policy = config.and_then(|config| config.policies.first());
+    let policy = policy.and_then(|id| view.backup_policy(&volume.name.place.name(id)));
+    let Some(policy) = policy.filter(|policy| policy.enabled) else {
+        return Rules::new();
+    };
+    let (monday, first) = (Numbers::of([1], 0, 6), Numbers::of([1], 1, 31));
+    let daily = Some(Schedule::daily(0, 0));
+    let weekly = monday.map(|days| Schedule::weekly(days, 0, 0));
+    let monthly = first.map(|days| Schedule::monthly(days, 0, 0));
+    let all = [
+        (Period::Daily, daily, policy.daily),
+        (Period::Weekly, weekly, policy.weekly),
+        (Period::Monthly, monthly, policy.monthly),
+    ];
+    let kept = all.into_iter().filter(|(_, _, keep)| *keep > 0);
+    let rules = kept.filter_map(|(period, schedule, keep)| {
+        let (schedule, keep) = (schedule?, keep as usize);
+        Some((period, Rule { schedule, keep }))
+    });
+    rules.collect()
+}
+
+/// Checks that files of a backup can be copied into a volume.
+pub fn restore_files(view: &View, volume: &Volume, restore: &RestoreFiles) -> Result<(), Refusal> {
+    let (invalid, missing) = (Status::InvalidArgument, Status::NotFound);
+    let refuse = |status: Status, reason: &'static str, field: &'static str, message: String| {
+        Err(Refusal::new(status, reason, message).field(field))
+    };
+    let found = view.backup(&restore.backup);
+    if found.is_none_or(|backup| backup.state != State::Ready)
+        || volume.name.surface != Surface::Netapp
+    {
+        let message = format!("there is no backup {} to restore", restore.backup);
+        return refuse(missing, "BACKUP_NOT_FOUND", "backup", message);
+    }
+    if restore.files.is_empty() || restore.files.len() > MAX_RESTORED_FILES {
+        let message = format!("fileList: 1 to {MAX_RESTORED_FILES} files are restored at once");
+        return refuse(invalid, "FILE_LIST_INVALID", "fileList", message);
+    }
+    let mut names = BTreeSet::new();
+    for path in restore.files.iter().chain([&restore.directory]) {
+        let bad = |name: &str| matches!(name, "." | "..") || name.contains('\0');
+        if path.split('/').any(bad) {
+            let message = format!("fileList: {path:?} has a name that no file can have");
+            return refuse(invalid, "FILE_LIST_INVALID", "fileList", message);
+        }
+    }
+    for path in &restore.files {
+        let name = path.trim_end_matches('/').rsplit('/').next();
+        let name = name.unwrap_or_default();
+        if name.is_empty() || !path.starts_with('/') {
+            let message = format!("fileList: {path:?} is no path from the volume's root on");
+            return refuse(invalid, "FILE_LIST_INVALID", "fileList", message);
+        }
+        if !names.insert(name) {
+            let message = format!("fileList: two files would be called {name}");
+            return refuse(invalid, "FILE_LIST_INVALID", "fileList", message);
+        }
+    }
+    if !restore.directory.starts_with('/') {
+        let message = "restoreDestinationPath: a path from the volume's root on".to_owned();
+        return refuse(
+            invalid,
+            "DESTINATION_INVALID",
+            "restoreDestinationPath",
+            message,
+        );
     }
     Ok(())
 }

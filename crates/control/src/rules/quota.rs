@@ -2,7 +2,7 @@
 
 use super::{Inputs, names};
 use crate::figures::words::count;
-use crate::job::QuotaRuleVerb;
+use crate::job::RowVerb;
 use crate::model::Volume;
 use crate::mutation::Mutation;
 use crate::name::QuotaRuleName;
@@ -17,7 +17,7 @@ pub fn change(
     mutation: &Mutation,
     inputs: &Inputs,
     now: Stamp,
-) -> Result<(Quotas, QuotaRuleVerb), Refusal> {
+) -> Result<(Quotas, RowVerb), Refusal> {
     let mut quotas = volume.quotas.clone();
     let verb = match mutation {
         Mutation::CreateQuotaRule(name, new) => {
@@ -25,16 +25,16 @@ pub fn change(
                 return Err(not_counted());
             }
             create(&mut quotas, name, new, now)?;
-            QuotaRuleVerb::Create
+            RowVerb::Create
         }
         Mutation::UpdateQuotaRule(name, change) => {
             update(found(&mut quotas, name)?, change)?;
-            QuotaRuleVerb::Update
+            RowVerb::Update
         }
         Mutation::DeleteQuotaRule(name) => {
             found(&mut quotas, name)?;
             quotas.rules.retain(|rule| rule.id != name.id);
-            QuotaRuleVerb::Delete
+            RowVerb::Delete
         }
         _ => unreachable!("a change of another resource"),
     };

@@ -51,9 +51,7 @@ pub fn create(
     let paths = paths::of(view, name, &new.share_name, alone)?;
     check_protocols(name.surface, &new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
-    if let Some(policy) = &new.snapshot_policy {
-        policy::parse(policy)?;
-    }
+    check_policies(view, name, new)?;
     check_reserve(new.snap_reserve)?;
     let mut share = new.smb.clone();
     share.style = share.style.or_else(|| usual_style(view, new));
@@ -88,6 +86,8 @@ pub fn create(
         snap_reserve: new.snap_reserve,
         snapshot_policy: new.snapshot_policy.clone(),
         snapshot_runs: Runs::new(),
+        backup: new.backup.clone(),
+        backup_runs: Runs::new(),
         deletion_restricted: new.deletion_restricted,
         clone_of: new.clone_of.clone(),
         restore_of: new.restore_of.clone(),
@@ -194,10 +194,7 @@ pub fn update(
         check_reserve(change.snap_reserve)?;
         next.snap_reserve = change.snap_reserve;
     }
-    if let Some(policy) = &change.snapshot_policy {
-        policy::parse(policy)?;
-        next.snapshot_policy = Some(policy.clone()).filter(|policy| !policy.is_null());
-    }
+    follow_policies(view, change, &mut next)?;
     let restricted = change.deletion_restricted;
     next.deletion_restricted = restricted.unwrap_or(next.deletion_restricted);
     next.quotas.off = change.quotas_on.map_or(next.quotas.off, |on| !on);
@@ -239,6 +236,19 @@ pub fn update(
     Ok(next)
 }
 
+/// Changes the volume's snapshot policy and its scheduled backups.
+fn follow_policies(view: &View, change: &VolumeChange, next: &mut Volume) -> Result<(), Refusal> {
+    if let Some(policy) = &change.snapshot_policy {
+        policy::parse(policy)?;
+        next.snapshot_policy = Some(policy.clone()).filter(|policy| !policy.is_null());
+    }
+    if let Some(config) = &change.backup {
+        super::backup::check_config(view, &next.name.place, config)?;
+        next.backup = Some(config.clone()).filter(|config| *config != Default::default());
+    }
+    Ok(())
+}
+
 /// Checks that the volume may be deleted.
 pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> {
     let id = &volume.name.id;
@@ -273,6 +283,17 @@ pub fn capacity(view: &View, volume: &Volume) -> Capacity {
     Capacity {
         bytes: Some(bytes),
         reserve: bytes - room(volume.capacity_gib, volume.snap_reserve),
+    }
+}
+
+/// Checks the snapshot policy of a new volume, and its scheduled backups.
+fn check_policies(view: &View, name: &VolumeName, new: &NewVolume) -> Result<(), Refusal> {
+    if let Some(policy) = &new.snapshot_policy {
+        policy::parse(policy)?;
+    }
+    match &new.backup {
+        Some(config) => super::backup::check_config(view, &name.place, config),
+        None => Ok(()),
     }
 }
 

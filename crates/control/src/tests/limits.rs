@@ -63,6 +63,8 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         snap_reserve: None,
         snapshot_policy: None,
         snapshot_runs: Default::default(),
+        backup: None,
+        backup_runs: Default::default(),
         deletion_restricted: false,
         clone_of: None,
         restore_of: None,

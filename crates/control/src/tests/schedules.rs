@@ -3,7 +3,10 @@
 use super::*;
 use crate::backend::BackendError;
 use crate::sim::Fault;
-use crate::{NewSnapshot, Period, SNAPMIRROR_LABEL, State, VolumeChange};
+use crate::{
+    BackupConfig, BackupPolicyChange, NewBackupPolicy, NewSnapshot, Period, SNAPMIRROR_LABEL,
+    State, VolumeChange,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -494,4 +497,212 @@ async fn many_volumes_at_once() {
         .map(|s| s.name.id.to_string())
         .collect();
     assert_eq!(names, vec!["hourly.2026-11-22_0530"; 100]);
+}
+
+const DAY: u64 = 24 * HOUR;
+
+impl Timed {
+    /// Makes the vault `safe`, the policy `often`, and the volume `v` with both.
+    async fn backups() -> Timed {
+        let timed = Timed::new().await;
+        timed.node.set_facts(crate::backend::Facts {
+            backups: true,
+            ..Default::default()
+        });
+        let vault = Mutation::CreateBackupVault(name("safe"), Default::default());
+        timed.done(vault).await;
+        timed.backup_policy(2, 1).await;
+        let mut new = new_volume("v", "p", 100);
+        new.backup = Some(config());
+        timed.done(Mutation::CreateVolume(vol("v"), new)).await;
+        timed.pass(60).await;
+        timed
+    }
+
+    async fn backup_policy(&self, daily: u32, weekly: u32) {
+        let new = NewBackupPolicy {
+            daily,
+            weekly,
+            enabled: true,
+            ..NewBackupPolicy::default()
+        };
+        self.done(Mutation::CreateBackupPolicy(name("often"), new))
+            .await;
+    }
+
+    async fn config(&self, config: BackupConfig) {
+        let change = VolumeChange {
+            backup: Some(config),
+            ..VolumeChange::default()
+        };
+        self.done(Mutation::UpdateVolume(vol("v"), change)).await;
+    }
+
+    /// Lets time pass, and waits for the backups that begin and for those that go.
+    async fn back_up(&self, seconds: u64) -> Vec<(String, State)> {
+        self.pass(seconds).await;
+        for _ in 0..2 {
+            self.control.look_at_schedules().await;
+            let busy = || {
+                let view = self.control.view();
+                let mut all = view.every_backup();
+                all.any(|b| !matches!(b.state, State::Ready | State::Error))
+            };
+            while busy() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let view = self.control.view();
+        view.every_backup()
+            .map(|b| (b.name.id.to_string(), b.state))
+            .collect()
+    }
+}
+
+fn config() -> BackupConfig {
+    BackupConfig {
+        policies: vec!["often".into()],
+        vault: Some("safe".into()),
+        enabled: None,
+    }
+}
+
+fn ready(ids: &[&str]) -> Vec<(String, State)> {
+    ids.iter()
+        .map(|id| (format!("v-{id}"), State::Ready))
+        .collect()
+}
+
+#[tokio::test]
+async fn backups_are_made_and_deleted_by_their_policy() {
+    let mut timed = Timed::backups().await;
+    assert_eq!(timed.back_up(3600).await, []);
+    // Monday.
+    let monday = ready(&["daily-2026-11-23-0330", "weekly-2026-11-23-0330"]);
+    assert_eq!(timed.back_up(23 * HOUR - 60).await, monday);
+    assert_eq!(timed.back_up(60).await, monday, "once a slot");
+    timed.restart().await;
+    timed.back_up(DAY).await;
+    let thursday = ready(&[
+        "daily-2026-11-24-0331",
+        "daily-2026-11-26-0331",
+        "weekly-2026-11-23-0330",
+    ]);
+    assert_eq!(timed.back_up(2 * DAY).await, thursday);
+    let there: Vec<String> = timed.node.backups().into_iter().collect();
+    assert!(
+        there.iter().eq(thursday.iter().map(|(id, _)| id)),
+        "{there:?}"
+    );
+
+    // Paused, a slot is not made up for.
+    let paused = BackupConfig {
+        enabled: Some(false),
+        ..config()
+    };
+    timed.config(paused).await;
+    assert_eq!(timed.back_up(8 * DAY).await, thursday);
+    timed.config(config()).await;
+    timed.pass(60).await;
+    assert_eq!(timed.back_up(60).await, thursday);
+
+    // What fails is shown until one succeeds.
+    let fault = || Fault::Before(BackendError::Precondition("denied".to_owned()));
+    timed.node.inject("backup_take", fault());
+    let failed = ("v-daily-2026-12-05-0333".to_owned(), State::Error);
+    assert!(timed.back_up(DAY).await.contains(&failed));
+    let saturday = ready(&[
+        "daily-2026-11-26-0331",
+        "daily-2026-12-06-0333",
+        "weekly-2026-11-23-0330",
+    ]);
+    assert_eq!(timed.back_up(DAY).await, saturday);
+
+    // A deletion that fails is repeated at the next slot.
+    timed.node.inject("backup_delete", fault());
+    let weekly = timed.back_up(DAY).await;
+    let stuck = |all: &[(String, State)]| all.iter().filter(|(_, s)| *s == State::Error).count();
+    assert_eq!(stuck(&weekly), 1, "{weekly:?}");
+    let next = timed.back_up(DAY).await;
+    assert_eq!((stuck(&next), next.len()), (0, 3), "{next:?}");
+}
+
+#[tokio::test]
+async fn backup_policies_in_use_and_bad_ones_are_refused() {
+    let timed = Timed::backups().await;
+    let refused = async |mutation: Mutation| {
+        let result = timed.control.submit(mutation, &Actor::local()).await;
+        result.unwrap_err().reason
+    };
+    for (mutation, reason) in [
+        (
+            Mutation::DeleteBackupPolicy(name("often")),
+            "BACKUP_POLICY_IN_USE",
+        ),
+        (
+            Mutation::DeleteBackupVault(name("safe")),
+            "BACKUP_VAULT_IN_USE",
+        ),
+        (
+            Mutation::CreateBackupPolicy(name("few"), NewBackupPolicy::default()),
+            "BACKUP_POLICY_INVALID",
+        ),
+        (
+            Mutation::UpdateBackupPolicy(
+                name("often"),
+                BackupPolicyChange {
+                    weekly: Some(1001),
+                    ..BackupPolicyChange::default()
+                },
+            ),
+            "BACKUP_POLICY_INVALID",
+        ),
+    ] {
+        assert_eq!(refused(mutation).await, reason);
+    }
+    for (config, reason) in [
+        (
+            BackupConfig {
+                vault: None,
+                ..config()
+            },
+            "BACKUP_VAULT_MISSING",
+        ),
+        (
+            BackupConfig {
+                policies: vec!["often".into(), "often".into()],
+                ..config()
+            },
+            "TOO_MANY_BACKUP_POLICIES",
+        ),
+        (
+            BackupConfig {
+                vault: Some("none".into()),
+                ..config()
+            },
+            "NOT_FOUND",
+        ),
+        (
+            BackupConfig {
+                policies: vec!["none".into()],
+                ..config()
+            },
+            "NOT_FOUND",
+        ),
+    ] {
+        let change = VolumeChange {
+            backup: Some(config),
+            ..VolumeChange::default()
+        };
+        assert_eq!(
+            refused(Mutation::UpdateVolume(vol("v"), change)).await,
+            reason
+        );
+    }
+    timed.config(BackupConfig::default()).await;
+    timed
+        .done(Mutation::DeleteBackupPolicy(name("often")))
+        .await;
+    timed.done(Mutation::DeleteBackupVault(name("safe"))).await;
+    assert!(timed.back_up(8 * DAY).await.is_empty());
 }

@@ -3,7 +3,7 @@
 use super::View;
 use crate::figures::{PoolUse, bytes_of};
 use crate::model::{
-    ActiveDirectory, Backup, BackupVault, Operation, Pool, Snapshot, State, Volume,
+    ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Snapshot, State, Volume,
 };
 use crate::name::{BackupName, Name, SnapshotName, Surface, VolumeName};
 use crate::named::{NamedPolicy, PolicyName};
@@ -139,6 +139,14 @@ impl View {
 
     pub(crate) fn remove_backup(&mut self, name: &BackupName) {
         self.backups.remove_mut(name);
+    }
+
+    pub(crate) fn put_backup_policy(&mut self, policy: Arc<BackupPolicy>) {
+        self.backup_policies.insert_mut(policy.name.clone(), policy);
+    }
+
+    pub(crate) fn remove_backup_policy(&mut self, name: &Name) {
+        self.backup_policies.remove_mut(name);
     }
 
     /// Stores a change that affects neither the data path nor the pool.

@@ -10,7 +10,7 @@ mod edit;
 use crate::figures::{self, PoolFigures, PoolUse};
 use crate::levels::Levels;
 use crate::model::{
-    ActiveDirectory, Backup, BackupVault, Operation, Pool, Resource, Snapshot, Volume,
+    ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Resource, Snapshot, Volume,
 };
 use crate::name::{BackupName, Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{self, NamedPolicy, PolicyName};
@@ -63,6 +63,7 @@ pub struct View {
     pub(crate) directories: Map<Name, Arc<ActiveDirectory>>,
     pub(crate) vaults: Map<Name, Arc<BackupVault>>,
     pub(crate) backups: Map<BackupName, Arc<Backup>>,
+    pub(crate) backup_policies: Map<Name, Arc<BackupPolicy>>,
 }
 
 /// A part of a collection: a place, where the location may be `-` for all, and the name to begin
@@ -158,6 +159,7 @@ impl View {
             directories: Map::default(),
             vaults: Map::default(),
             backups: Map::default(),
+            backup_policies: Map::default(),
         }
     }
 
@@ -181,6 +183,7 @@ impl View {
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
             | Target::BackupVault(_)
+            | Target::BackupPolicy(_)
             | Target::Backup(_)
             | Target::Relation(_) => None,
         }
@@ -210,6 +213,24 @@ impl View {
     /// Returns the backup with this name.
     pub fn backup(&self, name: &BackupName) -> Option<&Arc<Backup>> {
         self.backups.get(name)
+    }
+
+    /// Returns the policy of backups with this name.
+    pub fn backup_policy(&self, name: &Name) -> Option<&Arc<BackupPolicy>> {
+        self.backup_policies.get(name)
+    }
+
+    /// Returns the volumes that have this policy of backups.
+    pub fn volumes_backed_up_by<'v>(
+        &'v self,
+        policy: &'v Name,
+    ) -> impl Iterator<Item = &'v Arc<Volume>> {
+        let has = move |volume: &&Arc<Volume>| {
+            let config = volume.backup.as_ref();
+            volume.name.place == policy.place
+                && config.is_some_and(|config| config.policies.contains(&policy.id))
+        };
+        self.every_volume(Surface::Netapp).filter(has)
     }
 
     /// Returns the backups of a vault, in the order of their names.
@@ -277,6 +298,10 @@ impl View {
                 found.map(Resource::BackupVault)
             }
             Target::Backup(name) => self.backup(name).cloned().map(Resource::Backup),
+            Target::BackupPolicy(name) => {
+                let found = self.backup_policy(name).cloned();
+                found.map(Resource::BackupPolicy)
+            }
             Target::Replication(_) | Target::Relation(_) => None,
         }
     }
@@ -284,6 +309,11 @@ impl View {
     /// Returns vaults, in the order of their names.
     pub fn backup_vaults(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<BackupVault>> {
         part_of(&self.vaults, part, |name| name, named_in)
+    }
+
+    /// Returns policies of backups, in the order of their names.
+    pub fn backup_policies(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<BackupPolicy>> {
+        part_of(&self.backup_policies, part, |name| name, named_in)
     }
 
     /// Returns Active Directory domains, in the order of their names.

@@ -14,7 +14,8 @@
 
 use std::sync::Arc;
 
-use weir_base::Time;
+use weir_base::{Ino, Time};
+use weir_store::node::Key;
 
 use crate::format::catalog::MirrorRec;
 use crate::format::record::ROOT_INO;
@@ -35,6 +36,16 @@ impl Position {
     pub const START: Position = Position([0; 17]);
     /// Compares higher than the position of every record.
     pub const END: Position = Position([0xFF; 17]);
+
+    /// Returns the position of an inode's first record, the inode itself.
+    pub fn of_inode(ino: Ino) -> Position {
+        Position(Key::new(ino.0, 0, 0).encode())
+    }
+
+    /// Returns the inode that the record at this position belongs to.
+    pub fn inode(self) -> Ino {
+        Ino(Key::decode(&self.0).ino)
+    }
 
     /// Returns the position right behind a record.
     pub fn behind(self) -> Position {

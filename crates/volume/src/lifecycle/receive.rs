@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_base::limits::engine::{RECEIVE_MOST as MOST, RECEIVE_SOON as SOON};
-use weir_base::{BLOCK_SIZE, Time};
+use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::FrameMut;
 use weir_store::block::page_crc;
 use weir_store::node::Key;
@@ -176,6 +176,36 @@ pub fn verify_tree_record(at: Position, value: &[u8]) -> bool {
         assert_eq!(again, value, "an inode has one form");
     }
     good
+}
+
+/// A record of an inode that leads to another inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leads<'v> {
+    /// An entry of a directory.
+    Entry {
+        /// Its name.
+        name: &'v [u8],
+        /// The inode of that name.
+        ino: Ino,
+    },
+    /// A named stream of a file.
+    Stream {
+        /// The stream's inode.
+        ino: Ino,
+    },
+}
+
+/// Returns the inode that a sent record leads to; `None` for other records.
+pub fn leads(at: Position, value: &[u8]) -> Option<Leads<'_>> {
+    let kind = key_of(at).kind;
+    if !matches!(kind, kind::DIRENT | kind::STREAM) {
+        return None;
+    }
+    let DirentRef { ino, name, .. } = DirentRef::decode(value)?;
+    Some(match kind {
+        kind::STREAM => Leads::Stream { ino },
+        _ => Leads::Entry { name, ino },
+    })
 }
 
 fn named(name: &[u8]) -> bool {

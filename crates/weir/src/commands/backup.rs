@@ -14,7 +14,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cli::{Backup, Restore};
+use crate::cli::{Backup, BackupCommand, Restore};
+use crate::commands::verify;
 use crate::progress::Task;
 use crate::{kept_files, plane};
 
@@ -60,16 +61,25 @@ impl Entry {
     }
 }
 
+/// Carries `weir backup` out, or what it names.
+pub fn run(args: &Backup) -> Result<()> {
+    match (&args.command, args.folder.as_deref()) {
+        (Some(BackupCommand::Verify(args)), _) => verify::run(args),
+        (None, Some(folder)) => back_up(args, folder),
+        (None, None) => Err(crate::usage::error("name the backup's folder")),
+    }
+}
+
 /// Copies what a data folder has besides the volumes' data, beside a running server.
-pub fn back_up(args: &Backup) -> Result<()> {
+fn back_up(args: &Backup, target: &Path) -> Result<()> {
     ensure!(
         args.data.join(IDENTITY).is_file(),
         "cannot back up {}: it has no {IDENTITY} (name the data folder with --data)",
         args.data.display()
     );
     let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
-    make_empty(&args.folder)?;
-    let folder = args.folder.display();
+    make_empty(target)?;
+    let folder = target.display();
     let task = Task::reading(
         &format!("backing up to {folder}"),
         &format!("{folder} is no backup without {MANIFEST}: delete it"),
@@ -80,12 +90,12 @@ pub fn back_up(args: &Backup) -> Result<()> {
         let contents =
             small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if let Some(contents) = contents {
-            write(&args.folder, name, &contents)?;
+            write(target, name, &contents)?;
             files.push(Entry::describe(name, &contents));
         }
     }
     let runtime = plane::event_loop()?;
-    let copy = args.folder.join(CATALOG);
+    let copy = target.join(CATALOG);
     let copied = runtime
         .block_on(weir_control::back_up(&url, &copy))
         .with_context(|| format!("cannot copy the catalog to {}", copy.display()))?;
@@ -102,22 +112,17 @@ pub fn back_up(args: &Backup) -> Result<()> {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
         files,
     };
-    write(
-        &args.folder,
-        MANIFEST,
-        &serde_json::to_vec_pretty(&manifest)?,
-    )?;
+    write(target, MANIFEST, &serde_json::to_vec_pretty(&manifest)?)?;
     drop(task);
     if args.output.json {
-        let data =
-            json!({"folder": args.folder.to_string_lossy(), "files": names, "catalog": copied});
+        let data = json!({"folder": target.to_string_lossy(), "files": names, "catalog": copied});
         return args.output.print(&data, "");
     }
     let mut out = std::io::stdout();
     writeln!(
         out,
         "backed up to {}: {}",
-        args.folder.display(),
+        target.display(),
         names.join(", ")
     )?;
     if !copied {

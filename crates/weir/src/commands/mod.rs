@@ -6,3 +6,4 @@ pub mod check;
 pub mod pair;
 pub mod scrub;
 pub mod upgrade;
+pub mod verify;
