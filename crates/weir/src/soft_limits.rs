@@ -160,6 +160,7 @@ fn condition(volume: &str, over: &BTreeSet<Over>) -> Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_api::words::Language;
     use weir_volume::{QuotaId, QuotaLimit, QuotaUsage};
 
     fn entry(id: QuotaId, blocks: i64, files: i64) -> QuotaEntry {
@@ -202,7 +203,10 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].resource, "a/v");
         assert!(
-            all[0].message.ends_with("in v: user 7, group 8"),
+            all[0]
+                .message
+                .of(Language::English)
+                .ends_with("in v: user 7, group 8"),
             "{}",
             all[0].message
         );
@@ -227,7 +231,10 @@ mod tests {
         });
         let condition = condition("v", &over.collect());
         assert!(
-            condition.message.ends_with("user 4, 3 more"),
+            condition
+                .message
+                .of(Language::English)
+                .ends_with("user 4, 3 more"),
             "{}",
             condition.message
         );
