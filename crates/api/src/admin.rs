@@ -1,7 +1,6 @@
 //! Tokens and the audit log over HTTP: Weir's own paths, since no public API has anything of the
 //! kind.
 
-use crate::app::AppState;
 use crate::assertion;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, check_id, required};
@@ -10,6 +9,7 @@ use crate::preview;
 use crate::query::Query;
 use crate::route::VALIDATE_ONLY;
 use crate::schema::own;
+use crate::state::AppState;
 use serde_json::{Value, json};
 use std::time::Duration;
 use weir_control::{AccountKey, Actor, AuditEntry, Role, Stamp, TokenRecord};

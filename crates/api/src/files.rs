@@ -3,7 +3,6 @@
 //! A caller sees data without the permissions of files, so these take the role of an editor, who
 //! may export a volume to itself anyway. Each request is in the audit log, with the path.
 
-use crate::app::AppState;
 use crate::blocking::waiting;
 use crate::connections::{Slot, Working};
 use crate::error::{ApiError, ApiResult};
@@ -12,6 +11,7 @@ use crate::json::{Object, abbreviate, decode_body};
 use crate::preview;
 use crate::query::Query;
 use crate::schema::own;
+use crate::state::AppState;
 use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

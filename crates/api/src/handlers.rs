@@ -1,7 +1,6 @@
 //! Handlers of the methods.
 
 use crate::admin;
-use crate::app::{AppState, cluster, ontap, ontap_call};
 use crate::benchmarks::Benchmarks;
 use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
@@ -14,8 +13,9 @@ use crate::mask::Mask;
 use crate::mount::Mounts;
 use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
-use crate::route::{Action, Kind, Route, VALIDATE_ONLY, name_of};
+use crate::route::{Action, Kind, ReplicationMethod, Route, VALIDATE_ONLY, name_of};
 use crate::schema::{Message, netapp as na};
+use crate::state::{AppState, cluster, ontap, ontap_call};
 use crate::words::Language;
 use crate::{
     active_directory, backups, filestore, netapp, preview, quota_rules, replications, space,
@@ -180,7 +180,7 @@ impl Asked<'_> {
             Action::Replication(verb) => {
                 let body = match (self.body.is_empty(), verb) {
                     (true, _) => Object::new(),
-                    (_, replications::Verb::EstablishPeering) => {
+                    (_, ReplicationMethod::EstablishPeering) => {
                         self.decode(&na::ESTABLISH_PEERING_REQUEST)?
                     }
                     _ => self.decode(&na::STOP_REPLICATION_REQUEST)?,

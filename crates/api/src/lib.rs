@@ -43,15 +43,17 @@ mod requests;
 pub mod route;
 pub mod schema;
 mod space;
+mod state;
 mod stream;
 pub mod throughput;
 mod tls;
 pub mod words;
 
-pub use app::{AppState, Ends, Gate, Problem, Problems, router};
+pub use app::router;
 pub use benchmarks::Benchmarks;
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
 pub use metrics::{Metrics, Pieces};
 pub use mount::{Mounts, nfs_command};
+pub use state::{AppState, Ends, Gate, Problem, Problems};
 pub use tls::Tls;

@@ -5,9 +5,10 @@
 //! [`crate::stream`] keeps to it. What a head may hold is bounded here, bodies where they are read.
 //! A connection that begins as HTTP/2 is one of gRPC ([`crate::grpc`]).
 
-use crate::app::{AppState, Ends, Gate, router};
+use crate::app::router;
 use crate::connections::{Connections, HEAD_TIME, Slot};
 use crate::grpc;
+use crate::state::{AppState, Ends, Gate};
 use crate::stream::Timed;
 use crate::tls::Tls;
 use axum::Router;

@@ -8,13 +8,13 @@
 //! same text: its signature and its times can be checked at each use, so that nothing has to be
 //! stored, and the token outlives a restart and a takeover, but not its account.
 
-use crate::app::{AppState, Ends};
 use crate::assertion::{Assertion, Use, is_assertion};
 use crate::body::{self, Unread};
 use crate::connections::{Slot, source};
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::query::Query;
+use crate::state::{AppState, Ends};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -6,8 +6,9 @@
 
 mod own;
 
-use crate::replications::Verb as Asked;
-use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, VALIDATE_ONLY, Verb};
+use crate::route::{
+    Action, Api, Kind as Resource, ROUTES, ReplicationMethod as Asked, Route, VALIDATE_ONLY, Verb,
+};
 use crate::schema::{Enum, Field, Kind, Message, filestore, netapp, own as messages};
 use own::reference;
 use serde_json::{Map, Value, json};

@@ -23,7 +23,6 @@ use weir_relations::model::{
     ABORTED, MirrorState, Note, Path, Relationship, Status as Doing, TransferKind,
 };
 
-use crate::app::{AppState, cluster};
 use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, check_id, required};
@@ -34,7 +33,9 @@ use crate::mount::Mounts;
 use crate::netapp;
 use crate::ontap::time;
 use crate::preview;
+use crate::route::ReplicationMethod;
 use crate::schema::netapp::REPLICATION;
+use crate::state::{AppState, cluster};
 
 /// Making the volume to copy into waits for this at most.
 const MAKING: Duration = Duration::from_secs(60);
@@ -66,21 +67,6 @@ const SCHEDULES: &[(&str, &str)] = &[
     ("HOURLY", "hourly"),
     ("DAILY", "daily"),
 ];
-
-/// Custom methods of a replication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Break: the destination becomes writable.
-    Stop,
-    /// Resync: the destination becomes a copy again.
-    Resume,
-    /// The destination becomes the source.
-    Reverse,
-    /// A transfer begins at once.
-    Sync,
-    /// The node of the source is offered pairing.
-    EstablishPeering,
-}
 
 /// Step that a replication lacks before its first transfer can begin.
 enum Peering {
@@ -830,17 +816,17 @@ impl Asked<'_> {
     ///
     /// # Errors
     /// NOT_FOUND; FAILED_PRECONDITION where its state does not allow it.
-    pub async fn act(&self, id: &str, verb: Verb, body: Object) -> ApiResult<Value> {
+    pub async fn act(&self, id: &str, verb: ReplicationMethod, body: Object) -> ApiResult<Value> {
         let seen = self.find(id).await?;
         let r = &seen.relationship;
         let destination = r.destination.clone();
         let (word, steps) = match verb {
-            Verb::Stop => {
+            ReplicationMethod::Stop => {
                 let force = body.get("force").and_then(Value::as_bool) == Some(true);
                 (ReplicationVerb::Stop, vec![stop(r, force)])
             }
-            Verb::Resume => (ReplicationVerb::Resume, resume(r)?),
-            Verb::Sync => {
+            ReplicationMethod::Resume => (ReplicationVerb::Resume, resume(r)?),
+            ReplicationMethod::Sync => {
                 let update = manager::Verb::Update {
                     destination: destination.clone(),
                     source_snapshot: None,
@@ -848,14 +834,16 @@ impl Asked<'_> {
                 };
                 (ReplicationVerb::Sync, vec![update])
             }
-            Verb::Reverse if r.state != MirrorState::BrokenOff => {
+            ReplicationMethod::Reverse if r.state != MirrorState::BrokenOff => {
                 return Err(stopped_only("reversed"));
             }
-            Verb::Reverse => {
+            ReplicationMethod::Reverse => {
                 let reverse = manager::Verb::Reverse(destination.clone());
                 (ReplicationVerb::Reverse, vec![reverse])
             }
-            Verb::EstablishPeering => return self.establish_peering(id, r, body).await,
+            ReplicationMethod::EstablishPeering => {
+                return self.establish_peering(id, r, body).await;
+            }
         };
         self.carry_out((word, id), destination, steps).await
     }

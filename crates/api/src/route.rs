@@ -7,7 +7,6 @@
 //! headers did.
 
 use crate::query::unescape;
-use crate::replications;
 use crate::schema::{Message, filestore, netapp};
 use crate::words::LANGUAGE;
 use weir_control::Surface;
@@ -37,6 +36,21 @@ impl Verb {
             _ => None,
         }
     }
+}
+
+/// Custom methods of a replication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicationMethod {
+    /// Break: the destination becomes writable.
+    Stop,
+    /// Resync: the destination becomes a copy again.
+    Resume,
+    /// The destination becomes the source.
+    Reverse,
+    /// A transfer begins at once.
+    Sync,
+    /// The node of the source is offered pairing.
+    EstablishPeering,
 }
 
 /// API whose documents a row belongs to; its errors carry that API's domain.
@@ -194,7 +208,7 @@ pub enum Action {
     /// Deletes a replication; its volumes stay.
     DeleteReplication,
     /// `replications/*:stop` and its like.
-    Replication(replications::Verb),
+    Replication(ReplicationMethod),
     /// `storagePools/*/ontap/**`: passed to ONTAP's interface.
     Ontap,
     /// A collection that the API has and this server does not: empty.
@@ -289,7 +303,7 @@ impl Route {
             Action::CreateReplication => &["replicationId", VALIDATE_ONLY],
             Action::Update(_) | Action::UpdateReplication => &["updateMask", VALIDATE_ONLY],
             // An offer of pairing is another node's to take; it has no dry run.
-            Action::Replication(replications::Verb::EstablishPeering) => &[],
+            Action::Replication(ReplicationMethod::EstablishPeering) => &[],
             Action::Delete(Kind::Volume | Kind::Instance) => &["force", VALIDATE_ONLY],
             Action::Delete(_)
             | Action::SwitchPool
@@ -361,11 +375,11 @@ pub static ROUTES: &[Route] = routes! {
     Get Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::GetReplication;
     Patch Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::UpdateReplication;
     Delete Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::DeleteReplication;
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:stop" => Action::Replication(replications::Verb::Stop);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:resume" => Action::Replication(replications::Verb::Resume);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:reverseDirection" => Action::Replication(replications::Verb::Reverse);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(replications::Verb::Sync);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Replication(replications::Verb::EstablishPeering);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:stop" => Action::Replication(ReplicationMethod::Stop);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:resume" => Action::Replication(ReplicationMethod::Resume);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:reverseDirection" => Action::Replication(ReplicationMethod::Reverse);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(ReplicationMethod::Sync);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Replication(ReplicationMethod::EstablishPeering);
 
     Get Netapp "projects/*/locations/*/activeDirectories" => Action::List(Kind::ActiveDirectory);
     Post Netapp "projects/*/locations/*/activeDirectories" => Action::Create(Kind::ActiveDirectory);

@@ -1,9 +1,10 @@
 //! One call: admitted as a request to REST is, carried out as one, and answered in gRPC's terms.
 
 use super::transcode::{Method, services};
-use crate::app::{self, AppState, BothApis, Ends, Gate};
+use crate::app::{self, BothApis};
 use crate::body::{self, Unread};
 use crate::error::{ApiError, ApiResult};
+use crate::state::{AppState, Ends, Gate};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;

@@ -12,8 +12,8 @@
 mod call;
 mod transcode;
 
-use crate::app::{AppState, Ends, Gate};
 use crate::connections::{HEAD_TIME, Slot};
+use crate::state::{AppState, Ends, Gate};
 use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;

@@ -7,10 +7,10 @@
 use super::book::{Shown, Wanted, select};
 use super::row::{COLUMNS, limits, write_figure};
 use super::{Live, too_many};
-use crate::app::AppState;
 use crate::connections::{Slot, Working};
 use crate::error::ApiResult;
 use crate::logins::{self, Credential};
+use crate::state::AppState;
 use crate::words::Language;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};

@@ -4,7 +4,7 @@
 
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Reply};
+use super::surface::{Asked, Reply};
 use crate::route::Verb;
 
 /// The collections, by their paths.

@@ -7,8 +7,8 @@ use super::body::Fields;
 use super::listing::Listing;
 use super::named::{all, delete, edit, find, id_of, key, made, rename, submit};
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself};
 use super::svms::svm;
-use super::{Asked, Reply, itself};
 use crate::route::Verb;
 
 const EXPORTS: &[&str] = &[

@@ -14,8 +14,8 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value, json};
 use weir_ontap::query;
 
-use super::Reply;
 use super::refusal::{Answered, Refusal};
+use super::surface::Reply;
 
 /// Parameters that are no queries.
 const RESERVED: &[&str] = &[

@@ -13,9 +13,10 @@ use weir_ontap::{Change, Reason};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself};
 use super::svms::{svm, svm_of};
-use super::{Asked, Reply, itself, uuid};
 use crate::route::Verb;
+use weir_ontap::value::identity as uuid;
 
 /// Changes of one policy that may come in between.
 const ATTEMPTS: usize = 8;

@@ -9,9 +9,10 @@ use super::body::Fields;
 use super::listing::Listing;
 use super::node::own_uuid;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself};
 use super::svms::svm;
-use super::{Asked, Reply, itself, uuid};
 use crate::route::Verb;
+use weir_ontap::value::identity as uuid;
 
 const KEYS: &[&str] = &["uuid", "name"];
 

@@ -10,7 +10,9 @@ use weir_relations::schedule::{Numbers, Schedule};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Job, Reply, duration, itself, time, uuid};
+use super::surface::{Asked, Job, Reply, itself, time};
+use weir_ontap::value::identity as uuid;
+use weir_ontap::value::iso_duration as duration;
 
 /// The release whose interface this follows. Clients decide by it what they may ask for.
 const RELEASE: (u32, u32, u32) = (9, 15, 1);

@@ -12,7 +12,8 @@ use weir_relations::model::{ALL, Policy, PolicyKind, Rule};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Reply, itself, uuid};
+use super::surface::{Asked, Reply, itself};
+use weir_ontap::value::identity as uuid;
 
 const KNOWN: &[&str] = &[
     "uuid",

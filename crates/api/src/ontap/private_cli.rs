@@ -14,7 +14,7 @@ use weir_ontap::{Answer, Reason, Scalar};
 
 use super::listing::{Listing, texts};
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Reply};
+use super::surface::{Asked, Reply};
 use crate::route::Verb;
 
 /// Parameters that belong to the request and to no command.

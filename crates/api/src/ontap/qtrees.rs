@@ -10,10 +10,11 @@ use weir_relations::model::Path;
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself};
 use super::svms::{svm, svm_of};
 use super::volumes::{find, permissions};
-use super::{Asked, Reply, itself, uuid};
 use crate::route::Verb;
+use weir_ontap::value::identity as uuid;
 
 const QTREES: &[&str] = &[
     "id",

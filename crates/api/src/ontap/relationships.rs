@@ -11,11 +11,14 @@ use weir_relations::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
 use super::listing::{Listing, texts};
+use super::policies;
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Reply, Restore, duration, itself, policies, time, uuid};
+use super::surface::{Asked, Reply, Restore, itself, time};
+use weir_ontap::value::identity as uuid;
+use weir_ontap::value::iso_duration as duration;
 
 /// Restores that wait for their transfer.
-const MOST: usize = super::RESTORES;
+const MOST: usize = super::surface::RESTORES;
 
 const KNOWN: &[&str] = &[
     "uuid",

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself};
 use super::svms::{svm, svm_of};
-use super::{Asked, Reply, itself, uuid};
 use crate::route::Verb;
+use weir_ontap::value::identity as uuid;
 
 const KEYS: &[&str] = &["svm"];
 

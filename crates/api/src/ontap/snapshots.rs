@@ -7,9 +7,10 @@ use weir_ontap::{Change, Snapshot};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself, time};
 use super::svms::svm;
 use super::volumes::{find, link};
-use super::{Asked, Reply, itself, time, uuid};
+use weir_ontap::value::identity as uuid;
 
 const SNAPSHOTS: &[&str] = &[
     "uuid",

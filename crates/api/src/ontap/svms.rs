@@ -13,7 +13,8 @@ use weir_ontap::storage::{
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::{Asked, Reply, itself, uuid};
+use super::surface::{Asked, Reply, itself};
+use weir_ontap::value::identity as uuid;
 
 const KEYS: &[&str] = &["uuid", "name"];
 

@@ -9,7 +9,8 @@ use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
 use super::relationships::{ended, find, link, running};
-use super::{Asked, Reply, duration, itself, time};
+use super::surface::{Asked, Reply, itself, time};
+use weir_ontap::value::iso_duration as duration;
 
 const KNOWN: &[&str] = &[
     "uuid",

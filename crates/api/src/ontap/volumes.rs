@@ -15,9 +15,10 @@ use weir_relations::model::Path;
 
 use super::body::Fields;
 use super::listing::Listing;
+use super::named;
 use super::refusal::{Answered, Refusal};
+use super::surface::{Asked, Reply, itself, time};
 use super::svms::{aggregate_uuid, svm, svm_of};
-use super::{Asked, Reply, itself, named, time};
 
 const KEYS: &[&str] = &["uuid", "name"];
 
