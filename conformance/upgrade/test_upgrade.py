@@ -172,7 +172,7 @@ ls "$SMALL"; cp "$SMALL"/catalog*.sqlite "$TOP/"
             with contextlib.closing(sqlite3.connect(catalog)) as db:
                 (version,) = db.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
                 older = int(version) - 1
-                db.executescript(f"DROP TABLE backup_vaults; DROP TABLE backups;"
+                db.executescript(f"DROP TABLE backup_policies;"
                                  f"UPDATE meta SET value = '{older}' WHERE name = 'version';")
                 for number in range(75):
                     db.execute("INSERT INTO policies VALUES (?, ?)", (f"large-{number}", json.dumps({"text": "x" * 4000})))
