@@ -29,9 +29,10 @@ admin_socket = {folder}/run/$name.$pid.asok
 log_file = {folder}/log/$name.log
 log_to_stderr = false
 err_to_stderr = true
-auth_cluster_required = none
-auth_service_required = none
-auth_client_required = none
+auth_cluster_required = {auth}
+auth_service_required = {auth}
+auth_client_required = {auth}
+keyring = {folder}/$name.keyring
 osd_crush_chooseleaf_type = 0
 osd_pool_default_size = 1
 osd_pool_default_min_size = 1
@@ -92,9 +93,10 @@ def free_ports(count):
 
 
 class Ceph:
-    """The cluster. Its disk is a sparse file."""
+    """The cluster. Its disk is a sparse file. With `cephx`, users have keys and capabilities."""
 
-    def __init__(self, disk_bytes=4 << 30):
+    def __init__(self, disk_bytes=4 << 30, cephx=False):
+        self.cephx = cephx
         self.folder = tempfile.TemporaryDirectory(prefix="weir-ceph-")
         self.daemons = []
         path = self.folder.name
@@ -106,7 +108,7 @@ class Ceph:
         self.conf = os.path.join(path, "ceph.conf")
         with open(self.conf, "w", encoding="ascii") as conf:
             conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + 11, folder=path, lib=LIB,
-                                   bytes=disk_bytes))
+                                   bytes=disk_bytes, auth="cephx" if cephx else "none"))
         binaries = ":".join(os.path.join(CEPH, "root", name) for name in ("usr/bin", "usr/sbin"))
         self.environment = {
             **os.environ, "CEPH_CONF": self.conf, "LD_LIBRARY_PATH": f"{LIB}:{LIB}/ceph",
@@ -122,9 +124,13 @@ class Ceph:
         monmap = os.path.join(self.folder.name, "monmap")
         self.run("monmaptool", "--create", "--fsid", fsid, "--set-min-mon-release", "pacific",
                  "--addv", "a", f"[v2:127.0.0.1:{port},v1:127.0.0.1:{port + 1}]", monmap)
-        self.run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", "/dev/null")
+        keys = self.first_keys() if self.cephx else "/dev/null"
+        self.run("ceph-mon", "-i", "a", "--mkfs", "--monmap", monmap, "--keyring", keys)
         self.daemon("ceph-mon", "-i", "a", "-f")
         self.until("the monitor answers", lambda: self.run("ceph", "-s", check=False).returncode == 0)
+        if self.cephx:
+            self.user("mgr.x", mon="allow profile mgr", osd="allow *")
+            self.user("osd.0", mon="allow profile osd", mgr="allow profile osd", osd="allow *")
         self.daemon("ceph-mgr", "-i", "x", "-f")
         self.run("ceph", "osd", "create")
         self.run("ceph", "osd", "crush", "add", "osd.0", "1", "root=default")
@@ -135,6 +141,28 @@ class Ceph:
         self.run("ceph", "osd", "pool", "set", POOL, "size", "1", "--yes-i-really-mean-it")
         self.run("ceph", "osd", "pool", "application", "enable", POOL, "weir")
         self.until("the pool has statistics", lambda: self.stats() is not None)
+
+    def first_keys(self):
+        """A keyring of the monitor and the administrator."""
+        keys = self.keyring("mon.")
+        for name, place in (("mon.", keys), ("client.admin", self.keyring("client.admin"))):
+            caps = ["--cap", "mon", "allow *"]
+            if name != "mon.":
+                caps += ["--cap", "osd", "allow *", "--cap", "mgr", "allow *"]
+            self.run("ceph-authtool", "--create-keyring", place, "--gen-key", "-n", name, *caps)
+        self.run("ceph-authtool", keys, "--import-keyring", self.keyring("client.admin"))
+        return keys
+
+    def keyring(self, user):
+        return os.path.join(self.folder.name, f"{user}.keyring")
+
+    def user(self, name, **caps):
+        """Makes a user with these capabilities and no others, and the keyring that the configuration names."""
+        words = [word for service, cap in caps.items() for word in (service, cap)]
+        if self.run("ceph", "auth", "get", name, check=False).returncode == 0:
+            self.run("ceph", "auth", "caps", name, *words)
+        else:
+            self.run("ceph", "auth", "get-or-create", name, *words, "-o", self.keyring(name))
 
     def run(self, *words, check=True):
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
@@ -172,10 +200,12 @@ class Ceph:
 class Server:
     """`weir serve` on an aggregate of the cluster, with a data folder of its own."""
 
-    def __init__(self, ceph, aggregate, folder, *arguments):
+    def __init__(self, ceph, aggregate, folder, *arguments, user=None):
         self.ceph = ceph
         self.data = folder
         self.place = ["--aggregate", f"rados:{POOL}/{aggregate}", "--ceph-conf", ceph.conf]
+        if user:
+            self.place += ["--ceph-user", user]
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [WEIR, "serve", "--data", folder, *self.place, "--nfs", "127.0.0.1:0", "--memory", "256M", "--no-rpcbind",

@@ -114,8 +114,9 @@ class OnCeph(unittest.TestCase):
                 self.assertEqual(client.recv(100), b"")
             except ConnectionResetError:
                 pass
-        self.assertRegex(first.output(), r"weir: rados:weir/taken: .*took the aggregate over; this server ends at once|"
-                                         r"weir: rados:weir/taken: another server has taken the aggregate over; .* at once")
+        # It starts again, and is refused.
+        self.assertRegex(first.output(), r"weir: rados:weir/taken: .*(took|has taken) the aggregate over.*; this server drops everything")
+        self.assertRegex(first.output(), r"rados:weir/taken: it is served by .*: stop that server first")
         # What is not in the volumes went along.
         with open(os.path.join(second.data, "smb-users"), encoding="utf-8") as users:
             self.assertIn("mouse", users.read())
@@ -200,6 +201,49 @@ class OnCeph(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot load Ceph's client library librados.so.2", done.stderr)
         self.assertIn("install the package librados2", done.stderr)
+
+
+class Rights(unittest.TestCase):
+    """Users with keys, on a cluster that asks for them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.ceph = Ceph(cephx=True)
+        cls.addClassCleanup(cls.ceph.close)
+        with open(os.path.join(HERE, "../../docs/operating/cluster.md"), encoding="utf-8") as document:
+            found = re.search(r"get-or-create client\.weir mon '([^']+)' osd '([^']+)'", document.read())
+        cls.mon, cls.osd = found[1], found[2]
+
+    def serve_twice(self, name, mon, osd):
+        """A server that is killed, and the one that takes over from it."""
+        self.ceph.user(f"client.{name}", mon=mon, osd=osd)
+        folder = tempfile.TemporaryDirectory(prefix="weir-on-ceph-")
+        self.addCleanup(folder.cleanup)
+        servers = []
+        for data in ("a", "b"):
+            server = Server(self.ceph, name, os.path.join(folder.name, data), user=f"client.{name}")
+            self.addCleanup(server.close)
+            servers.append(server)
+            self.ceph.until("it serves, or ends", lambda s=server: "listening on" in s.output() or s.process.poll() is not None)
+            if data == "a":
+                server.process.kill()
+                server.process.wait()
+        return servers
+
+    def test_the_documented_rights_suffice(self):
+        for name, osd in (("documented", self.osd), ("restricted", f"{self.osd} namespace=restricted")):
+            _, second = self.serve_twice(name, self.mon, osd)
+            # A clean stop is a checkpoint: the first one was shut out.
+            self.assertEqual(second.stop(), 0, second.output())
+
+    def test_nothing_less_suffices(self):
+        first, _ = self.serve_twice("locks", self.mon, self.osd.replace("rwx", "rw"))
+        self.assertIn("cannot read who holds the lock: Operation not permitted", first.output())
+        first, _ = self.serve_twice("writes", self.mon, self.osd.replace("rwx", "rx"))
+        self.assertIn("cannot become the owner: Operation not permitted", first.output())
+        _, second = self.serve_twice("fences", "allow r", self.osd)
+        self.assertEqual(second.ended(), 1)
+        self.assertIn("the Ceph user needs the right to `osd blocklist`", second.output())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-//! The synchronous pair: decides which of two nodes is the primary of an aggregate, and when the
-//! other may take over.
+//! The right to serve an aggregate: which of the two nodes of a synchronous pair has it, or which of
+//! many machines on shared objects, and when another may take over.
 //!
 //! - [`file`]: a witness that keeps registers in files;
 //! - [`register`]: the state that the witness keeps, one compare-and-swap register for each
 //!   aggregate;
 //! - [`node`]: the rules by which a node replies, reads, acknowledges, continues alone and takes
 //!   over; pure.
+//! - [`owner`]: the rules by which one of many machines takes over and keeps an aggregate on
+//!   shared objects; pure.
 //! - [`drift`]: compares the clock rates of the two nodes;
 //! - [`wire`]: the messages between the nodes: entries of the stream of the store's log, which the
 //!   engine of the standby applies;
@@ -17,6 +19,7 @@ pub mod ask;
 pub mod drift;
 pub mod file;
 pub mod node;
+pub mod owner;
 pub mod register;
 pub mod wire;
 #[cfg(test)]
@@ -25,4 +28,5 @@ mod world;
 pub use drift::Clocks;
 pub use file::FileWitness;
 pub use node::{Action, Node, Replies, Role, Timing};
+pub use owner::{Found, Loss, Owner, OwnerAction, OwnerRole, OwnerTiming};
 pub use register::{MemoryWitness, Register, Side, Swap, Unreachable, Witness};

@@ -15,7 +15,7 @@ use weir_store::{AggregateDevices, Device, IoError, IoKind, StoreError};
 
 use crate::device::ObjectDevice;
 use crate::layout::{Kind, log_blocks};
-use crate::owner::{Claim, Owner, Patience, refuse};
+use crate::owner::{Claim, Ownership, Patience, refuse};
 use crate::process::Process;
 use crate::record::{IDENTITY, Identity, LENGTH, OWNER, Record};
 use crate::session::Session;
@@ -135,7 +135,7 @@ impl Connected {
     /// Becomes the owner of the aggregate, or of the place for a new one. `files` are kept with it.
     ///
     /// # Errors
-    /// As [`Owner::open`].
+    /// As [`Ownership::open`].
     pub fn take(
         &self,
         process: &Process,
@@ -144,21 +144,21 @@ impl Connected {
         clock: &Arc<dyn Clock>,
         patience: &Patience<'_>,
     ) -> Result<RadosAggregate, StoreError> {
-        let record = self.record()?;
-        let segments = record.identity.as_ref().map_or_else(
-            || new_segments(sizes.log_bytes),
-            |identity| identity.log_segments,
-        );
+        let segments = |record: &Record| {
+            let identity = record.identity.as_ref();
+            identity.map_or_else(|| new_segments(sizes.log_bytes), |i| i.log_segments)
+        };
         let claim = Claim {
             name: &self.name,
             objects: &self.control,
             process,
             files,
-            segments,
+            segments: &segments,
             clock,
             patience,
         };
-        let owner = Owner::open(&claim, &record)?;
+        let (owner, record) = Ownership::open(&claim)?;
+        let segments = segments(&record);
         let session = owner.session();
         // The previous owner may have made the device longer until it lost the epoch.
         let mut length = self.record()?.length;
@@ -202,12 +202,12 @@ pub struct RadosAggregate {
     log: Arc<ObjectDevice>,
     identity: parking_lot::Mutex<Option<Identity>>,
     segments: u64,
-    owner: Owner,
+    owner: Ownership,
 }
 
 impl RadosAggregate {
-    /// Returns the owner.
-    pub fn owner(&self) -> &Owner {
+    /// Returns the ownership.
+    pub fn owner(&self) -> &Ownership {
         &self.owner
     }
 
@@ -236,8 +236,14 @@ impl AggregateDevices for RadosAggregate {
         let set = |attribute, value| Step::Set { attribute, value };
         let completed = text.and_then(|text| {
             let length = self.device.length().to_string().into_bytes();
-            self.session()
-                .operate(OWNER, vec![set(LENGTH, length), set(IDENTITY, text)])
+            self.session().operate(
+                OWNER,
+                vec![
+                    self.session().guard(),
+                    set(LENGTH, length),
+                    set(IDENTITY, text),
+                ],
+            )
         });
         let failed = |e| StoreError::Io(IoError::new(IoKind::Write, BlockAddr(0), 0, e));
         completed.map_err(failed)?;

@@ -1,7 +1,9 @@
 //! Devices whose blocks are in objects.
 //!
 //! An operation is cut at the borders of objects, and complete when all of its pieces are. A
-//! completed write is durable. Only a new length is not durable at once, so that growing never
+//! completed write is durable. Changes of data wait until earlier owners are shut out.
+//!
+//! Only a new length is not durable at once, so that growing never
 //! blocks: a flush waits for it, and each superblock or record that counts on it follows a flush.
 
 use std::io;
@@ -15,7 +17,7 @@ use weir_rados::{Objects, Step};
 use weir_store::device::{Completer, Hints};
 use weir_store::{Device, Discards, Frame, FrameMut, Io, IoError, IoKind, Meter};
 
-use crate::layout::{Kind, pieces};
+use crate::layout::{Kind, Piece, pieces};
 use crate::session::Session;
 
 /// A device in objects.
@@ -146,6 +148,28 @@ impl ObjectDevice {
         within.map_err(|error| IoError::new(kind, addr, count, error))
     }
 
+    /// Sends a change: to the log at once, to the data as soon as earlier owners cannot write it.
+    fn change(
+        &self,
+        operation: Arc<Operation<()>>,
+        pieces: Vec<Piece>,
+        send: impl FnOnce(&Arc<Operation<()>>, Vec<Piece>) + Send + 'static,
+    ) {
+        if self.kind == Kind::Log || self.session.may_write_data() {
+            return send(&operation, pieces);
+        }
+        let begin = move |allowed: io::Result<()>| match allowed {
+            Ok(()) => send(&operation, pieces),
+            Err(error) => {
+                let code = error.raw_os_error().unwrap_or(libc::EIO);
+                for _ in pieces {
+                    operation.end(Err(io::Error::from_raw_os_error(code)), false, |()| {});
+                }
+            }
+        };
+        self.session.when_data_may_be_written(Box::new(begin));
+    }
+
     fn begin<T>(
         &self,
         kind: IoKind,
@@ -169,6 +193,49 @@ impl ObjectDevice {
             }),
         };
         (Arc::new(operation), io)
+    }
+}
+
+/// Writes blocks to their objects, all at once.
+fn send_writes(
+    objects: &dyn Objects,
+    operation: &Arc<Operation<()>>,
+    pieces: Vec<Piece>,
+    from: Vec<Frame>,
+) {
+    let mut frames = from.into_iter();
+    for piece in pieces {
+        // The library takes a contiguous buffer, and copies it. Each frame is free again once
+        // it is in there.
+        let mut bytes = Vec::with_capacity(piece.count as usize * BLOCK_SIZE);
+        for frame in frames.by_ref().take(piece.count as usize) {
+            bytes.extend_from_slice(&frame[..]);
+        }
+        let offset = piece.block * BLOCK_SIZE as u64;
+        let write = Step::Write { offset, bytes };
+        let guarded = piece.guarded;
+        let steps = match guarded {
+            true => vec![operation.session.guard(), write],
+            false => vec![write],
+        };
+        let operation = Arc::clone(operation);
+        let done = Box::new(move |written| operation.end(written, guarded, |()| {}));
+        objects.operate(&piece.object, steps, done);
+    }
+}
+
+/// Removes objects, all at once.
+fn send_removals(objects: &dyn Objects, operation: &Arc<Operation<()>>, pieces: Vec<Piece>) {
+    for piece in pieces {
+        let operation = Arc::clone(operation);
+        let done = Box::new(move |removed: io::Result<()>| {
+            let removed = match removed {
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                removed => removed,
+            };
+            operation.end(removed, false, |()| {});
+        });
+        objects.operate(&piece.object, vec![Step::Remove], done);
     }
 }
 
@@ -234,25 +301,10 @@ impl Device for ObjectDevice {
         }
         let range = (addr, count);
         let (operation, io) = self.begin(IoKind::Write, range, pieces.len(), ());
-        let mut frames = from.into_iter();
-        for piece in pieces {
-            // The library takes a contiguous buffer, and copies it. Each frame is free again once
-            // it is in there.
-            let mut bytes = Vec::with_capacity(piece.count as usize * BLOCK_SIZE);
-            for frame in frames.by_ref().take(piece.count as usize) {
-                bytes.extend_from_slice(&frame[..]);
-            }
-            let offset = piece.block * BLOCK_SIZE as u64;
-            let write = Step::Write { offset, bytes };
-            let guarded = piece.guarded;
-            let steps = match guarded {
-                true => vec![self.session.guard(), write],
-                false => vec![write],
-            };
-            let operation = Arc::clone(&operation);
-            let done = Box::new(move |written| operation.end(written, guarded, |()| {}));
-            self.objects.operate(&piece.object, steps, done);
-        }
+        let objects = Arc::clone(&self.objects);
+        self.change(operation, pieces, move |operation, pieces| {
+            send_writes(&*objects, operation, pieces, from);
+        });
         io
     }
 
@@ -278,7 +330,7 @@ impl Device for ObjectDevice {
             return Io::ready(Err(error));
         }
         // Whole objects only: others are written again, and their parts are not worth a request.
-        let whole = |piece: &crate::layout::Piece| piece.count == OBJECT_BLOCKS && !piece.guarded;
+        let whole = |piece: &Piece| piece.count == OBJECT_BLOCKS && !piece.guarded;
         let mut pieces = pieces(self.kind, addr, count);
         pieces.retain(whole);
         if pieces.is_empty() {
@@ -286,18 +338,10 @@ impl Device for ObjectDevice {
         }
         let range = (addr, count);
         let (operation, io) = self.begin(IoKind::Discard, range, pieces.len(), ());
-        for piece in pieces {
-            let operation = Arc::clone(&operation);
-            let done = Box::new(move |removed: io::Result<()>| {
-                let removed = match removed {
-                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-                    removed => removed,
-                };
-                operation.end(removed, false, |()| {});
-            });
-            self.objects
-                .operate(&piece.object, vec![Step::Remove], done);
-        }
+        let objects = Arc::clone(&self.objects);
+        self.change(operation, pieces, move |operation, pieces| {
+            send_removals(&*objects, operation, pieces);
+        });
         io
     }
 

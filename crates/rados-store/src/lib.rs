@@ -4,23 +4,22 @@
 //!
 //! | Object | Contents | Guarded |
 //! |---|---|---|
-//! | `owner` | the lock; attributes `identity`, `epoch`, `holder`, `touch` and `length` | yes |
+//! | `owner` | the lock; `identity`, `epoch`, `holder`, `touch`, `alone` and `length` | yes |
 //! | `d.N` | blocks 1024·N to 1024·N + 1023 of the device | those with superblocks |
 //! | `l.h` | the two header blocks of the log | yes |
 //! | `l.N`, 16 hexadecimal digits | segment N of the log | yes |
 //! | `f.NAME` | a small file that the next owner needs | yes |
 //!
-//! **Ownership.** Each object that is guarded has the owner's epoch as an attribute, and each write
-//! to it compares that attribute in the same atomic operation. A new owner takes the next epoch in
-//! `owner`, then sets it in all guarded objects ([`Owner::open`]). From then on the cluster refuses
-//! the old owner's log batches, superblocks and files, whatever its clock or network. Data blocks
-//! are not guarded, because a guarded write excludes all others to its object. So the old owner is
-//! put on the cluster's blocklist, too, before the new one writes any data block.
+//! **Ownership.** The rules are those of [`weir_mirror::owner`]. Each object that is guarded has the
+//! owner's epoch as an attribute, and each write to it compares that attribute in the same atomic
+//! operation. Data blocks are not guarded, because a guarded write excludes all others to its
+//! object. So writes of data wait in the [`Session`] until the blocklist is in force, while the log
+//! is replayed and written already.
 //!
 //! **Reads.** A reply needs no write, so no guard refuses an old owner that answers reads from its
 //! memory. It may answer within [`LEASE`](weir_base::limits::rados::LEASE) of sending a touch that
 //! was accepted; a touch compares the epoch of `owner`. The new owner answers nothing before that
-//! lease is over ([`Owner::settle`]).
+//! lease is over ([`Ownership::settle`]).
 //!
 //! **The log.** A segment is an object and no batch crosses a segment, so a batch is written as a
 //! whole or not at all. One batch is in flight at a time, so its guard costs nothing.
@@ -36,9 +35,11 @@ mod owner;
 mod process;
 mod record;
 mod session;
+pub mod steps;
 
 pub use aggregate::{Connected, Place, RadosAggregate, Sizes};
-pub use owner::{Owner, Patience};
+pub use owner::{Ownership, Patience};
 pub use process::Process;
-pub use record::Identity;
+pub use record::{Epoch, Identity, LOCK, OWNER, Record};
 pub use session::Session;
+pub use weir_mirror::Loss;

@@ -1,4 +1,4 @@
-//! Taking an aggregate over, and keeping it.
+//! Taking an aggregate over, and keeping it: carries out what the rules say.
 
 use std::io;
 use std::sync::Arc;
@@ -7,17 +7,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_base::Clock;
-use weir_base::limits::rados::{LEASE, LEASE_WAIT, SILENCE, SPACE_PERIOD, TOUCH_PERIOD};
-use weir_rados::{Comparison, Holder, Objects, Step};
+use weir_base::limits::rados::{
+    BLOCKLIST_RETRY, EXPIRY, LEASE, LEASE_WAIT, LOOK_PERIOD, SILENCE, SPACE_PERIOD, TOUCH_PERIOD,
+};
+use weir_mirror::owner::{self as rules, Found, Loss, OwnerAction, OwnerTiming};
+use weir_rados::Objects;
 use weir_store::StoreError;
 
 use crate::layout::guarded;
 use crate::process::Process;
-use crate::record::{EPOCH, Epoch, HOLDER, LOCK, OWNER, Record, TOUCH};
-use crate::session::{Session, file_object};
+use crate::record::{Epoch, LOCK, OWNER, Record};
+use crate::session::{Session, file_object, loss_text};
+use crate::steps;
 
-/// Pause between two reads of another owner's touches.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// Times of the owners of aggregates on RADOS.
+const TIMING: OwnerTiming = OwnerTiming {
+    lease: LEASE,
+    wait: LEASE_WAIT,
+    touch: TOUCH_PERIOD,
+    silence: SILENCE,
+    look: LOOK_PERIOD,
+    retry: BLOCKLIST_RETRY,
+    expiry: EXPIRY,
+};
 
 /// Waits for so long. A test's may only move its clock.
 pub type Patience<'a> = dyn Fn(Duration) + 'a;
@@ -32,19 +44,16 @@ pub struct Claim<'a> {
     pub process: &'a Process,
     /// Files that are kept as objects.
     pub files: &'a [&'a str],
-    /// Segments of the log: of the one that there is, else of a new one.
-    pub segments: u64,
+    /// Returns the number of the log's segments.
+    pub segments: &'a dyn Fn(&Record) -> u64,
     pub clock: &'a Arc<dyn Clock>,
     pub patience: &'a Patience<'a>,
 }
 
-/// The owner of an aggregate. Keeps touching it until it is dropped, which gives the aggregate up.
-pub struct Owner {
+/// Ownership of an aggregate. Keeps touching it until it is dropped, which gives the aggregate up.
+pub struct Ownership {
     session: Arc<Session>,
     clock: Arc<dyn Clock>,
-    cookie: String,
-    /// Time from which no reply of the previous owner can leave any more.
-    settled: Duration,
     /// Ends the threads when dropped.
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -54,84 +63,56 @@ pub(crate) fn refuse(name: &str, why: impl std::fmt::Display) -> StoreError {
     StoreError::Format(format!("{name}: {why}").into())
 }
 
-/// Refusal of one of two servers that take an aggregate over at once.
-const AT_ONCE: &str = "another server takes the aggregate over at this moment";
-
-/// Returns the name under which an owner holds the lock.
-fn cookie(epoch: Epoch) -> String {
-    format!("epoch-{}", epoch.0)
-}
-
-/// Previous owner of an aggregate.
-struct Previous {
-    holders: Vec<Holder>,
-    /// True if a process may still answer from its memory.
-    may_answer: bool,
-}
-
-impl Owner {
-    /// Takes the aggregate over: takes the lock, or breaks that of an owner that is silent; sets
-    /// the next epoch in `owner` and all other guarded objects; shuts the previous owner's client
-    /// out of the cluster. Blocks, for seconds if there was an owner.
+impl Ownership {
+    /// Takes the aggregate over: waits until its owner is silent, takes the next epoch, and sets it
+    /// in all guarded objects. Blocks, for seconds if there was an owner. Returns the record that
+    /// was found.
+    ///
+    /// Shutting earlier owners' clients out goes on meanwhile; writes of data wait for it, and if
+    /// the cluster refuses it, the aggregate [is lost](Session::on_loss).
     ///
     /// # Errors
     /// [`StoreError::Format`] if another server owns the aggregate and touches it, or takes it over
-    /// at the same time; if this client may not shut others out; or with the cluster's reason.
-    pub(crate) fn open(claim: &Claim<'_>, record: &Record) -> Result<Owner, StoreError> {
-        let Claim { name, objects, .. } = *claim;
+    /// at the same time; or with the cluster's reason.
+    pub(crate) fn open(claim: &Claim<'_>) -> Result<(Ownership, Record), StoreError> {
+        let Claim { name, clock, .. } = *claim;
         let failed = |what: &str, error: io::Error| refuse(name, format!("cannot {what}: {error}"));
-        let before = record.epoch.unwrap_or_default();
-        let epoch = before.next();
-        let epoch = epoch.ok_or_else(|| refuse(name, "no epoch is left"))?;
-        let cookie = cookie(epoch);
-        let previous = claim.previous(record, &cookie)?;
-        claim.take_epoch(record.epoch, epoch)?;
-        let settled = match previous.may_answer {
-            true => claim.clock.monotonic() + LEASE_WAIT,
-            false => Duration::ZERO,
+        let (mut owner, record, epoch) = claim.find()?;
+        let begun = claim.take_epoch(&mut owner, &record, epoch)?;
+        let objects = Arc::clone(claim.objects);
+        let session = Arc::new(Session::new(name, objects, epoch, Arc::clone(clock), owner));
+        let process = claim.process.to_string();
+        let mut touches = Touches::default();
+        let mut pending = Vec::new();
+        for action in begun {
+            match action {
+                OwnerAction::Touch { sent, alone } => touches.touch(&session, sent, alone),
+                OwnerAction::Lock(_) => pending = lock_step(&session, &process, action),
+                _ => {}
+            }
+        }
+        let mut ownership = Ownership {
+            session: Arc::clone(&session),
+            clock: Arc::clone(clock),
+            stop: Vec::new(),
+            threads: Vec::new(),
         };
-        let addresses: Vec<String> = previous.holders.iter().map(|h| h.address.clone()).collect();
-        let theirs = Arc::clone(objects);
-        // A commit of the monitors, for which the seal need not wait.
-        let fencing = std::thread::spawn(move || {
-            let mut addresses = addresses.iter();
-            addresses.try_for_each(|address| theirs.fence(address))
-        });
-        let sealed = claim.seal(epoch);
-        let fenced = fencing
-            .join()
-            .map_err(|_| refuse(name, "the fencing thread panicked"))?;
-        sealed.map_err(|e| failed("set the epoch", e))?;
-        fenced.map_err(|e| {
-            let what =
-                "shut the previous owner out (the Ceph user needs the right to `osd blocklist`)";
-            failed(what, e)
-        })?;
-        // Only now: if this fails before, the next one finds the lock, and fences its holder.
-        for holder in &previous.holders {
-            let broken = objects.break_lock(OWNER, LOCK, holder);
-            broken.map_err(|e| failed("break the lock of the previous owner", e))?;
+        let started = ownership.start(process, touches, pending);
+        started.map_err(|e| failed("start a thread", e))?;
+        if let Err(error) = claim.seal(epoch, (claim.segments)(&record)) {
+            let error = session.judge(error, true);
+            return Err(match session.loss() {
+                Some(loss) => refuse(name, loss_text(loss)),
+                None => failed("set the epoch", error),
+            });
         }
-        if !previous.holders.is_empty() {
-            claim.lock(&cookie)?.map_err(|_| refuse(name, AT_ONCE))?;
-        }
-        let session = Arc::new(Session::new(name, Arc::clone(objects), epoch));
-        let space = objects.space();
-        match space {
+        session.advance(|owner, _| owner.sealed());
+        match claim.objects.space() {
             Ok(space) => session.note_space(space),
             Err(error) => tracing::warn!("{name}: cannot tell how full the pool is: {error}"),
         }
         tracing::info!("{name}: owner {} since now", epoch.0);
-        let mut owner = Owner {
-            session,
-            clock: Arc::clone(claim.clock),
-            cookie,
-            settled,
-            stop: Vec::new(),
-            threads: Vec::new(),
-        };
-        owner.start().map_err(|e| failed("start a thread", e))?;
-        Ok(owner)
+        Ok((ownership, record))
     }
 
     /// Returns the right that the devices use.
@@ -139,53 +120,72 @@ impl Owner {
         &self.session
     }
 
-    /// Waits until no reply of the previous owner can leave any more. Nothing may be answered
-    /// before.
+    /// Notes that everything that earlier owners acknowledged has been read, and waits until no
+    /// reply of theirs can leave any more. Nothing may be answered before.
     pub fn settle(&self, patience: &Patience<'_>) {
+        self.session.advance(|owner, _| owner.replayed());
+        let from = self.session.replies_from();
         // Saturates: it may be over.
-        let left = self.settled.saturating_sub(self.clock.monotonic());
+        let left = from.saturating_sub(self.clock.monotonic());
         if !left.is_zero() {
             patience(left);
         }
     }
 
-    /// Starts the threads that touch the aggregate and watch the pool's space.
-    fn start(&mut self) -> io::Result<()> {
-        let (stop, stopped) = channel();
-        let (session, clock) = (Arc::clone(&self.session), Arc::clone(&self.clock));
-        self.stop.push(stop);
-        let touching = move || touch(&session, &*clock, &stopped);
-        let thread = std::thread::Builder::new().name("rados-touch".into());
-        self.threads.push(thread.spawn(touching)?);
-        let (stop, stopped) = channel();
+    /// Starts the threads that keep the aggregate. `pending`: steps to the lock that are due.
+    fn start(
+        &mut self,
+        process: String,
+        touches: Touches,
+        pending: Vec<OwnerAction>,
+    ) -> io::Result<()> {
+        let (fence, fences) = channel();
+        for action in pending {
+            // Cannot fail: the receiver is below.
+            let _ = fence.send(action);
+        }
         let session = Arc::clone(&self.session);
+        let shutting = move || shut_out(&session, &process, &fences);
+        self.spawn("rados-fence", shutting)?;
+        let (stop, stopped) = channel();
         self.stop.push(stop);
-        let watching = move || watch_space(&session, &stopped);
-        let thread = std::thread::Builder::new().name("rados-space".into());
-        self.threads.push(thread.spawn(watching)?);
+        let session = Arc::clone(&self.session);
+        let touching = move || keep(&session, touches, &stopped, &fence);
+        self.spawn("rados-touch", touching)?;
+        let (stop, stopped) = channel();
+        self.stop.push(stop);
+        let session = Arc::clone(&self.session);
+        self.spawn("rados-space", move || watch_space(&session, &stopped))
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into());
+        self.threads.push(thread.spawn(run)?);
         Ok(())
     }
 }
 
-impl Drop for Owner {
+impl Drop for Ownership {
     fn drop(&mut self) {
         self.stop.clear();
         for thread in self.threads.drain(..) {
+            // It has reported its panic.
             let _ = thread.join();
         }
-        if !self.session.is_lost() {
+        let session = &self.session;
+        if session.may_release() {
             // Everything is complete: the next owner need not wait, nor shut this client out.
-            let ended = Step::Set {
-                attribute: HOLDER,
-                value: Vec::new(),
+            let epoch = session.epoch();
+            let freed = session.objects().operate_wait(OWNER, steps::release(epoch));
+            let unlock = |()| {
+                let cookie = steps::cookie(epoch);
+                session.objects().unlock(OWNER, LOCK, &cookie)
             };
-            let freed = self.session.operate(OWNER, vec![ended]);
-            let objects = self.session.objects();
-            let freed = freed.and_then(|()| objects.unlock(OWNER, LOCK, &self.cookie));
-            if let Err(error) = freed {
+            if let Err(error) = freed.and_then(unlock) {
                 tracing::warn!("cannot release the lock of the aggregate: {error}");
             }
         }
+        session.close();
     }
 }
 
@@ -193,26 +193,96 @@ fn stopped_after(stopped: &Receiver<()>, period: Duration) -> bool {
     !matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout))
 }
 
-/// Renews the lease until `stopped`, or the aggregate is lost.
-fn touch(session: &Session, clock: &dyn Clock, stopped: &Receiver<()>) {
-    let mut count = 0u64;
-    loop {
-        // The lease counts from before the touch was sent.
-        let sent = clock.monotonic();
-        count += 1;
-        let touch = Step::Set {
-            attribute: TOUCH,
-            value: count.to_string().into_bytes(),
-        };
-        match session.operate(OWNER, vec![touch]) {
-            Ok(()) => session.renew(sent + LEASE),
-            Err(_) if session.is_lost() => return,
+/// Counts the touches of an owner.
+#[derive(Default)]
+struct Touches(u64);
+
+impl Touches {
+    /// Touches the aggregate; the lease counts from `sent`.
+    fn touch(&mut self, session: &Session, sent: Duration, alone: bool) {
+        self.0 += 1;
+        let touch = steps::touch(session.epoch(), self.0, alone);
+        match session.operate(OWNER, touch) {
+            Ok(()) => drop(session.advance(|owner, _| owner.touched(sent))),
+            // It has been reported.
+            Err(_) if session.is_lost() => {}
             Err(error) => tracing::warn!("cannot renew the lease of the aggregate: {error}"),
         }
-        if stopped_after(stopped, TOUCH_PERIOD) {
+    }
+}
+
+/// Renews the lease until `stopped`, or the aggregate is lost. Passes steps to the lock on to the
+/// thread that may block in them.
+fn keep(
+    session: &Session,
+    mut touches: Touches,
+    stopped: &Receiver<()>,
+    fence: &Sender<OwnerAction>,
+) {
+    while !stopped_after(stopped, TOUCH_PERIOD) && !session.is_lost() {
+        for action in session.advance(|owner, now| owner.tick(now)) {
+            match action {
+                OwnerAction::Touch { sent, alone } => touches.touch(session, sent, alone),
+                // The thread has ended if the lock is held.
+                OwnerAction::Blocklist => drop(fence.send(action)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Puts each holder of the lock on the blocklist, then takes the lock.
+fn shut_out(session: &Session, process: &str, asked: &Receiver<OwnerAction>) {
+    while let Ok(action) = asked.recv() {
+        let mut next = vec![action];
+        while let Some(action) = next.pop() {
+            next = lock_step(session, process, action);
+        }
+        if session.is_lost() || session.may_write_data() {
             return;
         }
     }
+}
+
+/// Carries out a step to the lock, and returns the next one.
+fn lock_step(session: &Session, process: &str, action: OwnerAction) -> Vec<OwnerAction> {
+    let objects = session.objects();
+    let done = match action {
+        OwnerAction::Lock(_) => {
+            let cookie = steps::cookie(session.epoch());
+            match objects.lock(OWNER, LOCK, &cookie, process) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    return session.advance(|owner, _| owner.lock_held());
+                }
+                locked => locked.map(|()| session.advance(|owner, _| owner.locked())),
+            }
+        }
+        OwnerAction::Blocklist => session
+            .blocklist_holders()
+            .map(|()| session.advance(|owner, _| owner.blocklisted())),
+        OwnerAction::BreakLock => session
+            .break_locks()
+            .map(|()| session.advance(|owner, _| owner.lock_broken())),
+        _ => Ok(Vec::new()),
+    };
+    done.unwrap_or_else(|error| lock_failed(session, &error))
+}
+
+/// Notes that a step to the lock failed.
+fn lock_failed(session: &Session, error: &io::Error) -> Vec<OwnerAction> {
+    if error.raw_os_error() == Some(libc::ESHUTDOWN) {
+        return session.advance(|owner, _| owner.shut_out());
+    }
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return session.advance(|owner, _| owner.blocklist_refused());
+    }
+    tracing::warn!(
+        "cannot shut the previous owner of the aggregate out: {error}; checkpoints wait for that, retrying"
+    );
+    session.advance(|owner, now| {
+        owner.blocklist_failed(now);
+        Vec::new()
+    })
 }
 
 fn watch_space(session: &Session, stopped: &Receiver<()>) {
@@ -238,105 +308,102 @@ impl Claim<'_> {
         refuse(self.name, format!("cannot {what}: {error}"))
     }
 
-    /// Takes the lock if it is free; the inner error means that it is held.
-    fn lock(&self, cookie: &str) -> Result<io::Result<()>, StoreError> {
-        let description = self.process.to_string();
-        match self.objects.lock(OWNER, LOCK, cookie, &description) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Err(error)),
-            other => other
-                .map(Ok)
-                .map_err(|e| self.failed("lock the aggregate", e)),
+    /// Waits until nobody owns the aggregate, or its owner is silent. Returns the record, and the
+    /// epoch to take.
+    fn find(&self) -> Result<(rules::Owner, Record, Epoch), StoreError> {
+        let mut owner = rules::Owner::start(TIMING, self.clock.monotonic());
+        loop {
+            if owner.tick(self.clock.monotonic()) == [OwnerAction::Look] {
+                let record = Record::read(&**self.objects).map_err(|e| refuse(self.name, e))?;
+                let process = Process::parse(&record.holder);
+                let found = self.look(&record, &process)?;
+                match owner.found(self.clock.monotonic(), &found)[..] {
+                    [OwnerAction::TakeEpoch { epoch, .. }] => {
+                        let epoch = Epoch(epoch);
+                        if !epoch.is_valid() {
+                            return Err(refuse(self.name, loss_text(Loss::NoEpoch)));
+                        }
+                        if !found.locks.is_empty() {
+                            tracing::warn!("{}: taking over from {process}", self.name);
+                        }
+                        return Ok((owner, record, epoch));
+                    }
+                    [OwnerAction::Drop(Loss::Served)] => {
+                        let why = format!("it is served by {process}: stop that server first");
+                        return Err(refuse(self.name, why));
+                    }
+                    [OwnerAction::Drop(loss)] => {
+                        return Err(refuse(self.name, loss_text(loss)));
+                    }
+                    _ => {}
+                }
+            }
+            (self.patience)(LOOK_PERIOD);
         }
     }
 
-    /// Takes the lock, or finds its holders, who have not touched the aggregate for a while.
-    fn previous(&self, record: &Record, ours: &str) -> Result<Previous, StoreError> {
-        if self.lock(ours)?.is_ok() {
-            // An owner that ends removes its description first. With one, a server that took over
-            // died between breaking the previous owner's lock and taking its own.
-            return Ok(Previous {
-                holders: Vec::new(),
-                may_answer: !record.holder.is_empty(),
-            });
-        }
-        let holders = self.objects.holders(OWNER, LOCK);
-        let holders = holders.map_err(|e| self.failed("find the owner", e))?;
-        let process = Process::parse(&record.holder);
-        // One that failed to take over may have replaced the description of the lock's holder.
-        let described = record.epoch.map(cookie).unwrap_or_default();
-        let ended = holders.iter().all(|h| h.cookie == described) && process.has_ended();
-        if !ended {
-            self.wait_for_silence(&process)?;
-        }
-        tracing::warn!("{}: taking over from {process}", self.name);
-        Ok(Previous {
-            holders,
-            may_answer: !ended,
+    fn look(&self, record: &Record, process: &Process) -> Result<Found, StoreError> {
+        let holders = match self.objects.holders(OWNER, LOCK) {
+            // There is no record yet.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Vec::new(),
+            holders => holders.map_err(|e| self.failed("read who holds the lock", e))?,
+        };
+        let locks = holders.iter().map(|h| steps::cookie_epoch(&h.cookie));
+        Ok(Found {
+            epoch: record.epoch.map(|epoch| epoch.0),
+            touch: record.touch,
+            described: !record.holder.is_empty(),
+            ended: process.has_ended(),
+            alone: record.alone,
+            locks: locks.collect(),
         })
     }
 
-    /// # Errors
-    /// The owner touches the aggregate.
-    fn wait_for_silence(&self, process: &Process) -> Result<(), StoreError> {
-        let read = || {
-            let touched = self.objects.attribute(OWNER, TOUCH);
-            touched.map_err(|e| self.failed("find out whether the owner lives", e))
-        };
-        let first = read()?;
-        let begun = self.clock.monotonic();
-        while self.clock.monotonic() < begun + SILENCE {
-            (self.patience)(LOOK_PERIOD);
-            if read()? != first {
-                let why = format!("it is served by {process}: stop that server first");
-                return Err(refuse(self.name, why));
-            }
-        }
-        Ok(())
-    }
-
     /// Makes this process the owner: from now on touches of the previous one are refused.
-    fn take_epoch(&self, before: Option<Epoch>, epoch: Epoch) -> Result<(), StoreError> {
-        let set = |attribute, value| Step::Set { attribute, value };
-        let steps = vec![
-            Step::Compare {
-                attribute: EPOCH,
-                comparison: Comparison::Equal,
-                value: before.map_or_else(Vec::new, Epoch::text),
-            },
-            set(EPOCH, epoch.text()),
-            set(HOLDER, self.process.text()),
-        ];
+    fn take_epoch(
+        &self,
+        owner: &mut rules::Owner,
+        record: &Record,
+        epoch: Epoch,
+    ) -> Result<Vec<OwnerAction>, StoreError> {
+        if record.epoch.is_none() {
+            // A comparison needs an object.
+            let made = self.objects.operate_wait(OWNER, steps::make_record());
+            made.map_err(|e| self.failed("become the owner", e))?;
+        }
+        let steps = steps::take_epoch(record.epoch, epoch, self.process.text());
         match self.objects.operate_wait(OWNER, steps) {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {
-                Err(refuse(self.name, AT_ONCE))
+                owner.epoch_refused();
+                Err(refuse(self.name, loss_text(Loss::AtOnce)))
             }
-            other => other.map_err(|e| self.failed("become the owner", e)),
+            taken => {
+                taken.map_err(|e| self.failed("become the owner", e))?;
+                Ok(owner.epoch_taken(self.clock.monotonic()))
+            }
         }
     }
 
     /// Sets the epoch in all other guarded objects, which are created if they are missing.
-    fn seal(&self, epoch: Epoch) -> io::Result<()> {
-        let mut names = guarded(self.segments);
+    fn seal(&self, epoch: Epoch, segments: u64) -> io::Result<()> {
+        let mut names = guarded(segments);
         names.extend(self.files.iter().map(|name| file_object(name)));
-        let set = || Step::Set {
-            attribute: EPOCH,
-            value: epoch.text(),
-        };
-        let newer = Step::Compare {
-            attribute: EPOCH,
-            comparison: Comparison::GreaterOrEqual,
-            value: epoch.text(),
-        };
-        let mut missing = Vec::new();
-        for (name, sealed) in self.operate_all(names, || vec![newer.clone(), set()])? {
-            match sealed {
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => missing.push(name),
-                sealed => sealed?,
-            }
+        while !names.is_empty() {
+            let failed = |results: Vec<(String, io::Result<()>)>, code| {
+                let left = results.into_iter().filter_map(|(name, done)| match done {
+                    Err(error) if error.raw_os_error() == Some(code) => Some(Ok(name)),
+                    Err(error) => Some(Err(error)),
+                    Ok(()) => None,
+                });
+                left.collect::<io::Result<Vec<String>>>()
+            };
+            let sealed = self.operate_all(names, || steps::seal(epoch))?;
+            let missing = failed(sealed, libc::ENOENT)?;
+            let created = self.operate_all(missing, || steps::create(epoch))?;
+            // Another owner may have created them at the same moment.
+            names = failed(created, libc::EEXIST)?;
         }
-        let created =
-            self.operate_all(missing, || vec![Step::Create { exclusive: true }, set()])?;
-        created.into_iter().try_for_each(|(_, created)| created)
+        Ok(())
     }
 
     /// Carries out an operation on each object, all at once. Returns when all are complete: nothing
@@ -344,7 +411,7 @@ impl Claim<'_> {
     fn operate_all(
         &self,
         names: Vec<String>,
-        steps: impl Fn() -> Vec<Step>,
+        steps: impl Fn() -> Vec<weir_rados::Step>,
     ) -> io::Result<Vec<(String, io::Result<()>)>> {
         let (tell, told) = channel();
         for name in &names {

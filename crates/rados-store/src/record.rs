@@ -7,7 +7,7 @@ use weir_base::AggregateId;
 use weir_base::limits::rados::{LOG_SEGMENTS_MAX, LOG_SEGMENTS_MIN};
 use weir_rados::Objects;
 
-/// The object.
+/// The object with the record.
 pub const OWNER: &str = "owner";
 /// Name of its lock.
 pub const LOCK: &str = "weir";
@@ -19,6 +19,8 @@ pub const IDENTITY: &str = "identity";
 pub const HOLDER: &str = "holder";
 /// Counts the owner's touches.
 pub const TOUCH: &str = "touch";
+/// Epoch of the newest owner that knows that no earlier one replies.
+pub const ALONE: &str = "alone";
 /// Blocks of the device.
 pub const LENGTH: &str = "length";
 
@@ -45,9 +47,9 @@ impl Epoch {
         (text.len() == 16 && number <= EPOCH_MAX).then_some(Epoch(number))
     }
 
-    /// Returns the next owner's number.
-    pub fn next(self) -> Option<Epoch> {
-        (self.0 < EPOCH_MAX).then(|| Epoch(self.0 + 1))
+    /// Returns true if the attribute can have the number.
+    pub fn is_valid(self) -> bool {
+        self.0 <= EPOCH_MAX
     }
 }
 
@@ -111,6 +113,10 @@ pub struct Record {
     pub identity: Option<Identity>,
     /// The process that has the aggregate, or had it last.
     pub holder: Vec<u8>,
+    /// Number of the owner's touches.
+    pub touch: u64,
+    /// True if no owner before that one replies any more.
+    pub alone: bool,
     /// Blocks of the device.
     pub length: u64,
 }
@@ -138,15 +144,18 @@ impl Record {
             Some(text) => Some(Identity::parse(&text).map_err(damaged)?),
             None => None,
         };
-        let length = attribute(LENGTH)?.unwrap_or_default();
-        let length = std::str::from_utf8(&length)
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let number = |name| -> io::Result<u64> {
+            let text = attribute(name)?.unwrap_or_default();
+            let number = std::str::from_utf8(&text).ok().and_then(|t| t.parse().ok());
+            Ok(number.unwrap_or(0))
+        };
         Ok(Record {
             epoch,
             identity,
             holder: attribute(HOLDER)?.unwrap_or_default(),
-            length: length.unwrap_or(0),
+            touch: number(TOUCH)?,
+            alone: epoch.is_some() && attribute(ALONE)? == epoch.map(Epoch::text),
+            length: number(LENGTH)?,
         })
     }
 }
@@ -181,6 +190,6 @@ mod tests {
         assert!(small.text() < large.text());
         assert_eq!(Epoch::parse(&large.text()), Some(large));
         assert_eq!(Epoch::parse(b"10"), None);
-        assert_eq!(Epoch(EPOCH_MAX).next(), None);
+        assert!(Epoch(EPOCH_MAX).is_valid() && !Epoch(EPOCH_MAX + 1).is_valid());
     }
 }

@@ -1,4 +1,5 @@
-//! The right to an aggregate, as its devices use it: the epoch, and its loss.
+//! The right to an aggregate, as its devices use it: the epoch, its loss, and the time from which on
+//! data may be written.
 
 use std::io;
 use std::sync::Arc;
@@ -6,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_base::BLOCK_SIZE;
 use weir_base::limits::rados::{FILE_BYTES, FLOOR_MIN, FLOOR_SHARE};
-use weir_rados::{Comparison, Done, Objects, PoolSpace, Step};
+use weir_base::{BLOCK_SIZE, Clock};
+use weir_mirror::{Loss, Owner, OwnerAction, OwnerRole};
+use weir_rados::{Done, Holder, Objects, PoolSpace, Step};
 
-use crate::record::{EPOCH, Epoch, LENGTH, OWNER};
+use crate::record::{Epoch, LENGTH, LOCK, OWNER};
+use crate::steps;
 
 /// Attribute of a file's object: its length in bytes. Without it there is no file.
 const BYTES: &str = "bytes";
@@ -18,14 +21,10 @@ const BYTES: &str = "bytes";
 /// Value of [`Session::free`] while the pool's space is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
-type OnLoss = Box<dyn FnOnce(&str) + Send>;
+type OnLoss = Box<dyn FnOnce(Loss, &str) + Send>;
 type OnRenewal = Box<dyn Fn(Duration) + Send + Sync>;
-
-#[derive(Default)]
-struct Loss {
-    reason: Option<String>,
-    tell: Option<OnLoss>,
-}
+/// A write of data that waits for the blocklist.
+type Deferred = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 #[derive(Default)]
 struct Renewal {
@@ -40,9 +39,17 @@ pub struct Session {
     name: String,
     objects: Arc<dyn Objects>,
     epoch: Epoch,
+    clock: Arc<dyn Clock>,
+    rules: Mutex<Owner>,
+    /// The cluster's holders of the lock that this owner has put on the blocklist.
+    fenced: Mutex<Vec<Holder>>,
     lost: AtomicBool,
-    loss: Mutex<Loss>,
+    on_loss: Mutex<Option<OnLoss>>,
     renewal: Mutex<Renewal>,
+    /// True once data may be written.
+    admits_data: AtomicBool,
+    /// Writes of data that wait; `None` once they need not wait, or will not happen.
+    deferred: Mutex<Option<Vec<Deferred>>>,
     /// Blocks that the pool can still take above its floor.
     free: AtomicU64,
 }
@@ -52,29 +59,84 @@ fn shut_down() -> io::Error {
     io::Error::from_raw_os_error(libc::ESHUTDOWN)
 }
 
+/// Returns the reason of a loss for messages.
+pub(crate) fn loss_text(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Served => "another server serves the aggregate",
+        Loss::AtOnce => "another server takes the aggregate over at this moment",
+        Loss::NoEpoch => "no epoch is left",
+        Loss::Taken => "another server has taken the aggregate over",
+        Loss::ShutOut => {
+            "the cluster has shut this server out: another one took the aggregate over"
+        }
+        Loss::Expired => "the cluster has not answered this server for a minute",
+        Loss::MayNotBlocklist => {
+            "cannot shut the previous owner out (the Ceph user needs the right to `osd blocklist`)"
+        }
+    }
+}
+
 impl Session {
-    pub(crate) fn new(name: &str, objects: Arc<dyn Objects>, epoch: Epoch) -> Session {
+    pub(crate) fn new(
+        name: &str,
+        objects: Arc<dyn Objects>,
+        epoch: Epoch,
+        clock: Arc<dyn Clock>,
+        owner: Owner,
+    ) -> Session {
         Session {
             name: name.to_owned(),
             objects,
             epoch,
+            clock,
+            rules: Mutex::new(owner),
+            fenced: Mutex::default(),
             lost: AtomicBool::new(false),
-            loss: Mutex::default(),
+            on_loss: Mutex::default(),
             renewal: Mutex::default(),
+            admits_data: AtomicBool::new(false),
+            deferred: Mutex::new(Some(Vec::new())),
             free: AtomicU64::new(UNKNOWN),
         }
     }
 
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Hands an event to the rules, and carries out those of their actions that concern the
+    /// session. Returns all.
+    pub(crate) fn advance(
+        &self,
+        event: impl FnOnce(&mut Owner, Duration) -> Vec<OwnerAction>,
+    ) -> Vec<OwnerAction> {
+        let now = self.clock.monotonic();
+        let actions = event(&mut self.rules.lock(), now);
+        for action in &actions {
+            match action {
+                OwnerAction::AllowData => {
+                    tracing::info!("{}: earlier owners are shut out", self.name);
+                    self.admits_data.store(true, Ordering::Release);
+                    self.end_deferred(|| Ok(()));
+                }
+                OwnerAction::AllowReplies { until, .. } => self.renew(*until),
+                OwnerAction::Drop(loss) => self.lose(*loss),
+                _ => {}
+            }
+        }
+        actions
+    }
+
     /// Calls `tell` once, when another owner has taken the aggregate or the cluster has shut this
     /// client out: nothing may be answered any more. Calls it at once if that is so already.
-    pub fn on_loss(&self, tell: impl FnOnce(&str) + Send + 'static) {
-        let mut loss = self.loss.lock();
-        match loss.reason.clone() {
-            Some(reason) => {
-                drop(loss);
-                tell(&reason);
+    pub fn on_loss(&self, tell: impl FnOnce(Loss, &str) + Send + 'static) {
+        let mut on_loss = self.on_loss.lock();
+        match self.loss() {
+            Some(loss) => {
+                drop(on_loss);
+                tell(loss, loss_text(loss));
             }
-            None => loss.tell = Some(Box::new(tell)),
+            None => *on_loss = Some(Box::new(tell)),
         }
     }
 
@@ -85,17 +147,63 @@ impl Session {
         renewal.tell = Some(Box::new(renewed));
     }
 
-    pub(crate) fn renew(&self, until: Duration) {
+    fn renew(&self, until: Duration) {
         let mut renewal = self.renewal.lock();
-        renewal.until = until;
+        renewal.until = renewal.until.max(until);
         if let Some(renewed) = &renewal.tell {
-            renewed(until);
+            renewed(renewal.until);
         }
     }
 
     /// Returns true once the right is lost.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// Returns why the right is lost, if it is.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        match self.rules.lock().role() {
+            OwnerRole::Dropped(loss) => Some(loss),
+            _ => None,
+        }
+    }
+
+    /// Returns the time from which on no earlier owner replies.
+    pub(crate) fn replies_from(&self) -> Duration {
+        self.rules.lock().replies_from()
+    }
+
+    /// Returns true if this owner, which has completed everything, may say so in the record.
+    pub(crate) fn may_release(&self) -> bool {
+        self.rules.lock().may_release(self.clock.monotonic())
+    }
+
+    /// Returns true once data blocks may be written.
+    pub(crate) fn may_write_data(&self) -> bool {
+        self.admits_data.load(Ordering::Acquire)
+    }
+
+    /// Calls `begin` once data blocks may be written: with an error if they never may.
+    pub(crate) fn when_data_may_be_written(&self, begin: Deferred) {
+        let mut deferred = self.deferred.lock();
+        if let Some(waiting) = &mut *deferred {
+            waiting.push(begin);
+            return;
+        }
+        drop(deferred);
+        begin(self.check());
+    }
+
+    fn end_deferred(&self, result: impl Fn() -> io::Result<()>) {
+        let waiting = self.deferred.lock().take();
+        for begin in waiting.into_iter().flatten() {
+            begin(result());
+        }
+    }
+
+    /// Ends what waits for the right to write data.
+    pub(crate) fn close(&self) {
+        self.end_deferred(|| Err(shut_down()));
     }
 
     /// Refuses what is asked for after the right was lost.
@@ -106,18 +214,14 @@ impl Session {
         }
     }
 
-    fn lose(&self, reason: &str) {
+    fn lose(&self, loss: Loss) {
         self.lost.store(true, Ordering::Release);
-        let mut loss = self.loss.lock();
-        if loss.reason.is_none() {
-            loss.reason = Some(reason.to_owned());
-            let tell = loss.tell.take();
-            drop(loss);
-            tracing::error!("{}: {reason}", self.name);
-            if let Some(tell) = tell {
-                tell(reason);
-            }
+        tracing::error!("{}: {}", self.name, loss_text(loss));
+        let tell = self.on_loss.lock().take();
+        if let Some(tell) = tell {
+            tell(loss, loss_text(loss));
         }
+        self.close();
     }
 
     /// Notes an operation's error if it means that the right is lost, and names the cause of a full
@@ -125,13 +229,11 @@ impl Session {
     pub(crate) fn judge(&self, error: io::Error, guarded: bool) -> io::Error {
         match error.raw_os_error() {
             Some(libc::ESHUTDOWN) => {
-                self.lose(
-                    "the cluster has shut this server out: another one took the aggregate over",
-                );
+                self.advance(|owner, _| owner.shut_out());
                 error
             }
             Some(libc::ECANCELED) if guarded => {
-                self.lose("another server has taken the aggregate over");
+                self.advance(|owner, _| owner.guard_refused());
                 error
             }
             Some(libc::ENOSPC | libc::EDQUOT) => self.full(),
@@ -149,19 +251,32 @@ impl Session {
 
     /// Returns the step that refuses an operation of an earlier owner.
     pub(crate) fn guard(&self) -> Step {
-        Step::Compare {
-            attribute: EPOCH,
-            comparison: Comparison::Equal,
-            value: self.epoch.text(),
-        }
+        steps::guard(self.epoch)
     }
 
-    /// Carries a guarded operation out, and blocks until it is complete.
-    pub(crate) fn operate(&self, object: &str, steps: Vec<Step>) -> io::Result<()> {
+    /// Carries an operation out that compares the epoch, and blocks until it is complete.
+    pub(crate) fn operate(&self, object: &str, guarded: Vec<Step>) -> io::Result<()> {
         self.check()?;
-        let guarded = std::iter::once(self.guard()).chain(steps).collect();
         let done = self.objects.operate_wait(object, guarded);
         done.map_err(|error| self.judge(error, true))
+    }
+
+    /// Puts all holders of the lock on the blocklist. Blocks until this client has the map with
+    /// them.
+    pub(crate) fn blocklist_holders(&self) -> io::Result<()> {
+        let holders = self.objects.holders(OWNER, LOCK)?;
+        for holder in &holders {
+            self.objects.fence(&holder.address)?;
+        }
+        *self.fenced.lock() = holders;
+        Ok(())
+    }
+
+    /// Breaks the locks of those who were put on the blocklist.
+    pub(crate) fn break_locks(&self) -> io::Result<()> {
+        let fenced = std::mem::take(&mut *self.fenced.lock());
+        let mut fenced = fenced.iter();
+        fenced.try_for_each(|holder| self.objects.break_lock(OWNER, LOCK, holder))
     }
 
     pub(crate) fn objects(&self) -> &Arc<dyn Objects> {
@@ -242,7 +357,7 @@ impl Session {
         };
         self.operate(
             &file_object(name),
-            vec![Step::Replace(bytes.to_vec()), length],
+            vec![self.guard(), Step::Replace(bytes.to_vec()), length],
         )
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`device_suite`]: promises that every kind of device keeps;
 //! - [`rados`]: a simulated cluster of objects, with fencing and OSDs that learn of it late;
+//! - [`owner`]: machines that take an aggregate on it over from each other;
 //! - [`disk`]: simulated devices that lose power, tear, reorder, fail, rot and fill up;
 //! - [`model`]: a reference model of a volume, made of plain maps;
 //! - [`generate`]: random operations, dense in collisions and corner cases;
@@ -28,6 +29,7 @@ pub mod minimise;
 pub mod mirrors;
 pub mod model;
 pub mod nfs;
+pub mod owner;
 pub mod pair;
 pub mod rados;
 pub mod rand;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use weir_rados::{Comparison, Done, Holder, Objects, PoolSpace, Step};
 
 use crate::rand::Choices;
@@ -60,6 +60,8 @@ struct State {
     lives: HashMap<u64, u64>,
     /// Fencing is refused.
     may_not_fence: bool,
+    /// No monitor answers.
+    stalled: bool,
     operations: u64,
 }
 
@@ -67,6 +69,8 @@ struct State {
 #[derive(Default)]
 pub struct Cluster {
     state: Mutex<State>,
+    /// Wakes those who wait for monitors.
+    answers: Condvar,
 }
 
 /// A client of a cluster.
@@ -245,9 +249,15 @@ impl Cluster {
         self.state.lock().lives.insert(client.number, calls);
     }
 
-    /// Makes the monitors refuse fencing, as for a user without that right.
-    pub fn refuse_fencing(&self) {
-        self.state.lock().may_not_fence = true;
+    /// Makes the monitors refuse fencing, as for a user without that right, or not any more.
+    pub fn allow_fencing(&self, allow: bool) {
+        self.state.lock().may_not_fence = !allow;
+    }
+
+    /// Makes the monitors answer nobody, or again.
+    pub fn stall_monitors(&self, stall: bool) {
+        self.state.lock().stalled = stall;
+        self.answers.notify_all();
     }
 
     /// Holds a client's operations from now on, or lets them through again.
@@ -390,6 +400,7 @@ impl Objects for Client {
     fn fence(&self, address: &str) -> io::Result<()> {
         let mut state = self.cluster.state.lock();
         state.live(self.number)?;
+        self.cluster.answers.wait_while(&mut state, |s| s.stalled);
         if state.may_not_fence {
             return Err(error(EACCES));
         }

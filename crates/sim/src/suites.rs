@@ -35,6 +35,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::pair::sync::story,
     },
     Suite {
+        name: "owner",
+        about: "takeovers of an aggregate on RADOS: deaths, suspensions, cuts, OSDs that are late, refused blocklists",
+        run: crate::owner::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

@@ -23,7 +23,7 @@ use weir_control::CatalogCopy;
 use weir_node::os;
 use weir_pair_node::Lease;
 use weir_rados::Options;
-use weir_rados_store::{Connected, Place, Process, RadosAggregate, Session, Sizes};
+use weir_rados_store::{Connected, Loss, Place, Process, RadosAggregate, Session, Sizes};
 use weir_store::folder::{self, Folder};
 use weir_store::layout::MAX_BLOCKS;
 use weir_store::{AggregateDevices, Location};
@@ -129,7 +129,7 @@ impl Held {
         let name = place.to_string();
         aggregate
             .session()
-            .on_loss(move |reason| end(&name, reason));
+            .on_loss(move |loss, reason| end(&name, loss, reason));
         let url = plane::catalog(catalog, data)?;
         let keeper = Arc::new(Keeper {
             session: Arc::clone(aggregate.session()),
@@ -157,8 +157,8 @@ impl Held {
         self.aggregate.log_device().length()
     }
 
-    /// Returns the lease within which replies may leave, once no reply of a previous owner can.
-    /// Blocks until then.
+    /// Notes that the log has been replayed. Returns the lease within which replies may leave, once
+    /// no reply of a previous owner can. Blocks until then.
     pub fn settle(&self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
         self.aggregate.owner().settle(&std::thread::sleep);
         let lease = Arc::new(Lease::expired(Arc::clone(clock)));
@@ -226,9 +226,13 @@ impl Drop for Held {
     }
 }
 
-/// Ends the process at once: another one serves the aggregate, and nothing that this one has in
-/// memory or in its queues may reach a client or the cluster.
-fn end(name: &str, reason: &str) {
+/// Ends the process at once, or begins it anew as another client of the cluster. Nothing that this
+/// one has in memory or in its queues may reach a client or the cluster.
+fn end(name: &str, loss: Loss, reason: &str) {
+    if loss.begins_anew() {
+        eprintln!("weir: {name}: {reason}; this server drops everything and starts again");
+        weir_pair_node::begin_anew(reason);
+    }
     eprintln!("weir: {name}: {reason}; this server ends at once");
     // SAFETY: ends the process, without destructors, which would wait for the cluster.
     unsafe { libc::_exit(1) }

@@ -70,11 +70,21 @@ pub const LEASE_WAIT: Duration = Duration::from_millis(2_120);
 /// Time without a touch after which an owner is taken for dead.
 pub const SILENCE: Duration = Duration::from_millis(1_500);
 
+/// Pause between two checks of another owner's touches.
+pub const LOOK_PERIOD: Duration = Duration::from_millis(100);
+
+/// Pause between two attempts to shut earlier owners out.
+pub const BLOCKLIST_RETRY: Duration = Duration::from_secs(1);
+
+/// Time after the end of its lease after which an owner drops everything and starts again: what it
+/// has queued for the cluster must not arrive much later.
+pub const EXPIRY: Duration = Duration::from_secs(60);
+
 const _: () = assert!(SILENCE.as_millis() > 2 * TOUCH_PERIOD.as_millis());
 const _: () = assert!(LEASE_WAIT.as_millis() * 100 > LEASE.as_millis() * 101);
 
 /// Seconds for which a fenced owner stays on the blocklist: a year. A suspended machine may sleep
-/// for longer than Ceph's default of an hour.
+/// for longer than Ceph's default of an hour, and its library then sends writes of data again.
 pub const BLOCKLIST_SECONDS: u32 = 365 * 86_400;
 
 /// Seconds that a connection to the monitors, or an answer of theirs, may take.

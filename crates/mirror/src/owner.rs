@@ -1,0 +1,625 @@
+//! The rules of an owner of an aggregate on shared objects, as a state machine without threads, I/O
+//! and clocks: events and times in, actions out.
+//!
+//! The objects are in a store such as RADOS, which compares an epoch in each guarded write, keeps a
+//! lock, and can put a client on a blocklist.
+//!
+//! **Changes need the epoch.** A new owner takes the next epoch with a compare-and-swap, then sets
+//! it in all guarded objects (the seal). From then on the store refuses log batches and superblocks
+//! of every earlier owner. So the log is replayed after the seal, and not before it is complete.
+//!
+//! **Data blocks need the blocklist.** They are not guarded. So an owner writes none before it
+//! holds the lock, and it gets the lock only once each client that held it before is on the
+//! blocklist, by a map that this client has. All who ever wrote data held the lock, so nobody
+//! unfenced can write any. The blocklist is a commit of monitors and takes up to a second; it runs
+//! beside seal and replay, and small stable writes, which go to the log only, do not wait for it.
+//!
+//! **Replies need a lease.** A reply may leave within [`OwnerTiming::lease`] of *sending* a touch
+//! that was accepted; a touch compares the epoch. A new owner replies to nothing before
+//! [`OwnerTiming::wait`] has passed since it learned that it has the epoch, unless it knows that no
+//! earlier owner can answer any more.
+//!
+//! **The store is authoritative.** An owner that is refused, shut out or without a lease for too
+//! long drops all that it has in memory and begins anew. Its next incarnation is another client.
+
+use std::time::Duration;
+
+/// Times of an owner, equal on all machines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnerTiming {
+    /// Time for which an owner may reply, from the sending of an accepted touch on.
+    pub lease: Duration,
+    /// Time for which a new owner does not reply: `lease` by the slowest clock, and the time
+    /// between a touch's sending and its note.
+    pub wait: Duration,
+    /// Interval between touches; well below `lease`.
+    pub touch: Duration,
+    /// Time without a touch after which an owner is considered dead.
+    pub silence: Duration,
+    /// Interval between two checks of another owner's touches.
+    pub look: Duration,
+    /// Interval between attempts to put clients on the blocklist.
+    pub retry: Duration,
+    /// Time after the end of its lease after which an owner drops everything.
+    pub expiry: Duration,
+}
+
+/// An action for the caller to carry out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnerAction {
+    /// Read the aggregate's record and lock, then call [`Owner::found`].
+    Look,
+    /// Replace the epoch if it is still `before`, then call [`Owner::epoch_taken`] or
+    /// [`Owner::epoch_refused`].
+    TakeEpoch {
+        /// The epoch that was found; `None` if there was no record.
+        before: Option<u64>,
+        /// The new one.
+        epoch: u64,
+    },
+    /// Set the epoch in all guarded objects, where it is older, then call [`Owner::sealed`].
+    Seal(u64),
+    /// Take the lock, then call [`Owner::locked`] or [`Owner::lock_held`].
+    Lock(u64),
+    /// Put all holders of the lock on the blocklist and wait for the map with them, then call
+    /// [`Owner::blocklisted`], [`Owner::blocklist_refused`] or [`Owner::blocklist_failed`].
+    Blocklist,
+    /// Break the lock of those who were put on the blocklist, then call [`Owner::lock_broken`].
+    BreakLock,
+    /// Read superblock and log, then call [`Owner::replayed`].
+    Replay,
+    /// Small stable writes may be acknowledged, while replies may leave.
+    AllowChanges,
+    /// Checkpoints and direct writes may begin.
+    AllowData,
+    /// Touch the aggregate, then call [`Owner::touched`] with `sent`.
+    Touch {
+        /// Current time by this side's clock.
+        sent: Duration,
+        /// True if no earlier owner replies any more. The record has to say so from this touch on.
+        alone: bool,
+    },
+    /// Replies may leave between these times by this side's clock.
+    AllowReplies {
+        /// Time from which on no earlier owner replies.
+        from: Duration,
+        /// End of the lease.
+        until: Duration,
+    },
+    /// Drop everything that is in memory, and reply to nobody any more.
+    Drop(Loss),
+}
+
+/// Reason of [`OwnerAction::Drop`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// Another owner touches the aggregate. Nothing was taken.
+    Served,
+    /// Another one took the epoch at the same moment. Nothing was taken.
+    AtOnce,
+    /// No epoch is left.
+    NoEpoch,
+    /// A guard refused: another owner has taken the aggregate.
+    Taken,
+    /// The store has shut this client out.
+    ShutOut,
+    /// No touch was accepted for too long.
+    Expired,
+    /// This client may not put others on the blocklist.
+    MayNotBlocklist,
+}
+
+impl Loss {
+    /// Returns true if a new incarnation may begin at once.
+    #[must_use]
+    pub fn begins_anew(self) -> bool {
+        matches!(self, Loss::Taken | Loss::ShutOut | Loss::Expired)
+    }
+}
+
+/// The aggregate's record and lock, as they were read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// The epoch; `None` if there is no record.
+    pub epoch: Option<u64>,
+    /// Counter of the owner's touches.
+    pub touch: u64,
+    /// True if the record describes a process. An owner that ends properly removes itself.
+    pub described: bool,
+    /// True if that process has certainly ended.
+    pub ended: bool,
+    /// True if no owner before that one replies any more.
+    pub alone: bool,
+    /// Epochs under which clients hold the lock.
+    pub locks: Vec<u64>,
+}
+
+impl Found {
+    /// Returns true if no process can reply any more. The holders of the lock have to be of the
+    /// record's epoch: a server that failed to take over may have replaced the description of one
+    /// that it has not shut out. An owner that ended soon may have left the lease of its
+    /// predecessor running.
+    fn is_free(&self) -> bool {
+        let of_record = self.locks.iter().all(|lock| Some(*lock) == self.epoch);
+        match self.described {
+            false => of_record,
+            true => of_record && self.ended && self.alone && !self.locks.is_empty(),
+        }
+    }
+}
+
+/// Role of an owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnerRole {
+    /// It finds out whether there is another owner.
+    Looking,
+    /// It has asked for the epoch.
+    Taking,
+    /// It has the epoch, and sets it in all guarded objects.
+    Sealing,
+    /// It reads superblock and log.
+    Replaying,
+    /// It serves.
+    Owning,
+    /// It has dropped everything.
+    Dropped(Loss),
+}
+
+/// State of the way to the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LockState {
+    /// The lock has been asked for, or one of the steps to it is under way.
+    Asked,
+    /// The blocklist is tried again at this time.
+    Failed(Duration),
+    Held,
+}
+
+/// The rules of an owner: takes events, returns actions.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    timing: OwnerTiming,
+    role: OwnerRole,
+    epoch: u64,
+    lock: LockState,
+    next_look: Duration,
+    next_touch: Duration,
+    /// The other owner's epoch and touch, and the time since which they are the same.
+    watched: Option<(Option<u64>, u64, Duration)>,
+    /// True if an earlier owner may still reply.
+    may_answer: bool,
+    /// Time from which on no earlier owner replies.
+    from: Duration,
+    /// End of the lease.
+    until: Duration,
+}
+
+impl Owner {
+    /// Starts an incarnation.
+    #[must_use]
+    pub fn start(timing: OwnerTiming, now: Duration) -> Owner {
+        Owner {
+            timing,
+            role: OwnerRole::Looking,
+            epoch: 0,
+            lock: LockState::Asked,
+            next_look: now,
+            next_touch: now,
+            watched: None,
+            may_answer: true,
+            from: Duration::MAX,
+            until: now,
+        }
+    }
+
+    /// Returns the role after the last event.
+    #[must_use]
+    pub fn role(&self) -> OwnerRole {
+        self.role
+    }
+
+    /// Returns the epoch; 0 before it is taken.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns true if a reply may leave now that was computed before this is called.
+    #[must_use]
+    pub fn may_reply(&self, now: Duration) -> bool {
+        self.role == OwnerRole::Owning && now >= self.from && now < self.until
+    }
+
+    /// Returns true if data blocks may be written.
+    #[must_use]
+    pub fn may_write_data(&self) -> bool {
+        self.has_epoch() && self.lock == LockState::Held
+    }
+
+    /// Returns the time from which on no earlier owner replies; the latest time before the epoch is
+    /// taken.
+    #[must_use]
+    pub fn replies_from(&self) -> Duration {
+        self.from
+    }
+
+    /// Returns true if this owner, which has completed everything and replies no more, may leave a
+    /// record that says that nobody replies any more.
+    #[must_use]
+    pub fn may_release(&self, now: Duration) -> bool {
+        // An earlier owner may reply until then, or write data.
+        self.has_epoch() && now >= self.from && self.lock == LockState::Held
+    }
+
+    fn has_epoch(&self) -> bool {
+        use OwnerRole::{Owning, Replaying, Sealing};
+        matches!(self.role, Sealing | Replaying | Owning)
+    }
+
+    fn end(&mut self, loss: Loss) -> Vec<OwnerAction> {
+        if matches!(self.role, OwnerRole::Dropped(_)) {
+            return Vec::new();
+        }
+        self.role = OwnerRole::Dropped(loss);
+        vec![OwnerAction::Drop(loss)]
+    }
+
+    /// Returns the actions due by `now`. Call it every [`OwnerTiming::look`] while looking, and
+    /// every [`OwnerTiming::touch`] afterwards, or more often.
+    pub fn tick(&mut self, now: Duration) -> Vec<OwnerAction> {
+        match self.role {
+            OwnerRole::Looking if now >= self.next_look => {
+                // Until the answer is there.
+                self.next_look = Duration::MAX;
+                vec![OwnerAction::Look]
+            }
+            OwnerRole::Looking | OwnerRole::Taking | OwnerRole::Dropped(_) => Vec::new(),
+            OwnerRole::Sealing | OwnerRole::Replaying | OwnerRole::Owning => {
+                if now >= self.until + self.timing.expiry {
+                    return self.end(Loss::Expired);
+                }
+                let mut actions = Vec::new();
+                if now >= self.next_touch {
+                    self.next_touch = now + self.timing.touch;
+                    actions.push(self.touch(now));
+                }
+                if let LockState::Failed(next) = self.lock
+                    && now >= next
+                {
+                    self.lock = LockState::Asked;
+                    actions.push(OwnerAction::Blocklist);
+                }
+                actions
+            }
+        }
+    }
+
+    /// Notes the record and the lock.
+    pub fn found(&mut self, now: Duration, found: &Found) -> Vec<OwnerAction> {
+        if self.role != OwnerRole::Looking {
+            return Vec::new();
+        }
+        if found.is_free() {
+            self.may_answer = false;
+            return self.take(found.epoch);
+        }
+        let seen = (found.epoch, found.touch);
+        match self.watched {
+            Some((epoch, touch, _)) if (epoch, touch) != seen => self.end(Loss::Served),
+            Some((.., since)) if now >= since + self.timing.silence => self.take(found.epoch),
+            other => {
+                // The first look counts from its answer.
+                self.watched = other.or(Some((seen.0, seen.1, now)));
+                self.next_look = now + self.timing.look;
+                Vec::new()
+            }
+        }
+    }
+
+    fn take(&mut self, before: Option<u64>) -> Vec<OwnerAction> {
+        let Some(epoch) = before.unwrap_or(0).checked_add(1) else {
+            return self.end(Loss::NoEpoch);
+        };
+        self.role = OwnerRole::Taking;
+        self.epoch = epoch;
+        vec![OwnerAction::TakeEpoch { before, epoch }]
+    }
+
+    /// Notes that the epoch is this owner's: touches of earlier owners are refused from now on.
+    pub fn epoch_taken(&mut self, now: Duration) -> Vec<OwnerAction> {
+        if self.role != OwnerRole::Taking {
+            return Vec::new();
+        }
+        self.role = OwnerRole::Sealing;
+        self.from = match self.may_answer {
+            true => now + self.timing.wait,
+            false => now,
+        };
+        self.until = now;
+        self.next_touch = now + self.timing.touch;
+        vec![
+            self.touch(now),
+            OwnerAction::Seal(self.epoch),
+            OwnerAction::Lock(self.epoch),
+        ]
+    }
+
+    /// Notes that another one has taken the epoch.
+    pub fn epoch_refused(&mut self) -> Vec<OwnerAction> {
+        match self.role {
+            OwnerRole::Taking => self.end(Loss::AtOnce),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Notes that all guarded objects have the epoch.
+    pub fn sealed(&mut self) -> Vec<OwnerAction> {
+        if self.role != OwnerRole::Sealing {
+            return Vec::new();
+        }
+        self.role = OwnerRole::Replaying;
+        vec![OwnerAction::Replay]
+    }
+
+    /// Notes that this owner has read all that earlier ones acknowledged.
+    pub fn replayed(&mut self) -> Vec<OwnerAction> {
+        if self.role != OwnerRole::Replaying {
+            return Vec::new();
+        }
+        self.role = OwnerRole::Owning;
+        vec![OwnerAction::AllowChanges, self.replies()]
+    }
+
+    fn touch(&self, now: Duration) -> OwnerAction {
+        OwnerAction::Touch {
+            sent: now,
+            alone: now >= self.from,
+        }
+    }
+
+    fn replies(&self) -> OwnerAction {
+        OwnerAction::AllowReplies {
+            from: self.from,
+            until: self.until,
+        }
+    }
+
+    /// Notes that this owner has the lock.
+    pub fn locked(&mut self) -> Vec<OwnerAction> {
+        if !self.has_epoch() || self.lock == LockState::Held {
+            return Vec::new();
+        }
+        self.lock = LockState::Held;
+        vec![OwnerAction::AllowData]
+    }
+
+    /// Notes that others have the lock.
+    pub fn lock_held(&mut self) -> Vec<OwnerAction> {
+        self.go_on(OwnerAction::Blocklist)
+    }
+
+    /// Notes that all who held the lock are on the blocklist, in a map that this client has.
+    pub fn blocklisted(&mut self) -> Vec<OwnerAction> {
+        // Only now: an owner that ended before this leaves the lock to the next one, which then
+        // knows whom to shut out.
+        self.go_on(OwnerAction::BreakLock)
+    }
+
+    /// Notes that the locks of those who are on the blocklist are broken.
+    pub fn lock_broken(&mut self) -> Vec<OwnerAction> {
+        self.go_on(OwnerAction::Lock(self.epoch))
+    }
+
+    fn go_on(&self, action: OwnerAction) -> Vec<OwnerAction> {
+        match self.has_epoch() && self.lock == LockState::Asked {
+            true => vec![action],
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes that a step on the way to the lock failed, as while no monitor answers. It is tried
+    /// again; the owner goes on without checkpoints and direct writes.
+    pub fn blocklist_failed(&mut self, now: Duration) {
+        if self.has_epoch() && self.lock == LockState::Asked {
+            self.lock = LockState::Failed(now + self.timing.retry);
+        }
+    }
+
+    /// Notes that this client may not put others on the blocklist.
+    pub fn blocklist_refused(&mut self) -> Vec<OwnerAction> {
+        match self.has_epoch() {
+            true => self.end(Loss::MayNotBlocklist),
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes that the touch that was sent at `sent` was accepted.
+    pub fn touched(&mut self, sent: Duration) -> Vec<OwnerAction> {
+        if !self.has_epoch() {
+            return Vec::new();
+        }
+        self.until = self.until.max(sent + self.timing.lease);
+        match self.role {
+            OwnerRole::Owning => vec![self.replies()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Notes that a guard refused an operation of this owner's.
+    pub fn guard_refused(&mut self) -> Vec<OwnerAction> {
+        self.end(Loss::Taken)
+    }
+
+    /// Notes that the store has shut this client out (`ESHUTDOWN`).
+    pub fn shut_out(&mut self) -> Vec<OwnerAction> {
+        self.end(Loss::ShutOut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMING: OwnerTiming = OwnerTiming {
+        lease: Duration::from_secs(2),
+        wait: Duration::from_millis(2_120),
+        touch: Duration::from_millis(500),
+        silence: Duration::from_millis(1_500),
+        look: Duration::from_millis(100),
+        retry: Duration::from_secs(1),
+        expiry: Duration::from_secs(60),
+    };
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn found(touch: u64) -> Found {
+        Found {
+            epoch: Some(7),
+            touch,
+            described: true,
+            ended: false,
+            alone: true,
+            locks: vec![7],
+        }
+    }
+
+    /// An owner that took over from a silent one at 2 s.
+    fn taken() -> Owner {
+        let mut owner = Owner::start(TIMING, at(0));
+        assert_eq!(owner.tick(at(0)), [OwnerAction::Look]);
+        assert_eq!(owner.found(at(10), &found(3)), []);
+        assert_eq!(owner.tick(at(20)), []);
+        assert_eq!(owner.tick(at(1_600)), [OwnerAction::Look]);
+        let take = OwnerAction::TakeEpoch {
+            before: Some(7),
+            epoch: 8,
+        };
+        assert_eq!(owner.found(at(1_610), &found(3)), [take]);
+        let begun = owner.epoch_taken(at(2_000));
+        let touch = OwnerAction::Touch {
+            sent: at(2_000),
+            alone: false,
+        };
+        let (seal, lock) = (OwnerAction::Seal(8), OwnerAction::Lock(8));
+        assert_eq!(begun, [touch, seal, lock]);
+        owner
+    }
+
+    #[test]
+    fn the_log_is_served_before_the_blocklist_is_in_force_and_data_after() {
+        let mut owner = taken();
+        assert_eq!(owner.lock_held(), [OwnerAction::Blocklist]);
+        assert_eq!(owner.sealed(), [OwnerAction::Replay]);
+        owner.touched(at(2_000));
+        let replies = OwnerAction::AllowReplies {
+            from: at(4_120),
+            until: at(4_000),
+        };
+        assert_eq!(owner.replayed(), [OwnerAction::AllowChanges, replies]);
+        assert!(!owner.may_reply(at(4_119)), "the old lease may hold");
+        owner.touched(at(4_000));
+        assert!(owner.may_reply(at(4_120)) && !owner.may_reply(at(6_000)));
+        assert!(!owner.may_write_data() && !owner.may_release(at(5_000)));
+        assert_eq!(owner.blocklisted(), [OwnerAction::BreakLock]);
+        assert_eq!(owner.lock_broken(), [OwnerAction::Lock(8)]);
+        assert!(!owner.may_write_data());
+        assert_eq!(owner.locked(), [OwnerAction::AllowData]);
+        assert!(owner.may_write_data() && owner.may_release(at(5_000)));
+        assert!(!owner.may_release(at(4_000)), "the old lease may hold");
+    }
+
+    #[test]
+    fn an_owner_that_touches_is_left_alone() {
+        let mut owner = Owner::start(TIMING, at(0));
+        owner.found(at(10), &found(3));
+        let served = [OwnerAction::Drop(Loss::Served)];
+        assert_eq!(owner.found(at(500), &found(4)), served);
+        assert!(!Loss::Served.begins_anew());
+    }
+
+    #[test]
+    fn only_an_owner_that_certainly_ended_is_not_waited_for() {
+        let ended = Found {
+            ended: true,
+            ..found(3)
+        };
+        // The lease of its predecessor may outlive it.
+        let young = Found {
+            alone: false,
+            ..ended.clone()
+        };
+        let half = Found {
+            locks: vec![6],
+            ..ended.clone()
+        };
+        let unlocked = Found {
+            locks: Vec::new(),
+            ..ended.clone()
+        };
+        let released = Found {
+            described: false,
+            ..unlocked.clone()
+        };
+        let cases = [
+            (&ended, true),
+            (&young, false),
+            (&half, false),
+            (&unlocked, false),
+            (&released, true),
+            (&Found::default(), true),
+        ];
+        for (found, free) in cases {
+            let mut owner = Owner::start(TIMING, at(0));
+            assert_eq!(!owner.found(at(0), found).is_empty(), free, "{found:?}");
+            if free {
+                owner.epoch_taken(at(5));
+                assert_eq!(owner.replies_from(), at(5));
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_ends_when_it_is_refused_or_not_heard_for_long() {
+        let mut owner = taken();
+        owner.touched(at(2_000));
+        assert!(matches!(
+            owner.tick(at(63_999))[..],
+            [OwnerAction::Touch { .. }]
+        ));
+        let expired = [OwnerAction::Drop(Loss::Expired)];
+        assert_eq!(owner.tick(at(64_000)), expired);
+        assert_eq!(owner.guard_refused(), [], "once");
+        for (event, loss) in [
+            (Owner::guard_refused as fn(&mut Owner) -> _, Loss::Taken),
+            (Owner::shut_out, Loss::ShutOut),
+            (Owner::blocklist_refused, Loss::MayNotBlocklist),
+        ] {
+            let mut owner = taken();
+            assert_eq!(event(&mut owner), [OwnerAction::Drop(loss)]);
+            assert_eq!(loss.begins_anew(), loss != Loss::MayNotBlocklist);
+            // Late replies change nothing.
+            assert_eq!(owner.sealed(), []);
+            assert_eq!(owner.locked(), []);
+            assert_eq!(owner.touched(at(9_000)), []);
+            assert!(!owner.may_reply(at(5_000)));
+        }
+    }
+
+    #[test]
+    fn a_blocklist_that_fails_is_tried_again() {
+        let mut owner = taken();
+        owner.lock_held();
+        owner.blocklist_failed(at(2_100));
+        let touch = |sent| OwnerAction::Touch {
+            sent: at(sent),
+            alone: false,
+        };
+        assert_eq!(owner.tick(at(2_500)), [touch(2_500)]);
+        assert_eq!(
+            owner.tick(at(3_100)),
+            [touch(3_100), OwnerAction::Blocklist]
+        );
+    }
+}
