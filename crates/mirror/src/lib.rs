@@ -1,5 +1,5 @@
-//! The right to serve an aggregate: which of the two nodes of a synchronous pair has it, or which of
-//! many machines on shared objects, and when another may take over.
+//! The right to serve an aggregate: which of the two nodes of a synchronous pair has it, or which
+//! of many machines on shared objects, and when another may take over.
 //!
 //! - [`file`]: a witness that keeps registers in files;
 //! - [`register`]: the state that the witness keeps, one compare-and-swap register for each

@@ -10,9 +10,19 @@
 //!
 //! **Data blocks need the blocklist.** They are not guarded. So an owner writes none before it
 //! holds the lock, and it gets the lock only once each client that held it before is on the
-//! blocklist, by a map that this client has. All who ever wrote data held the lock, so nobody
-//! unfenced can write any. The blocklist is a commit of monitors and takes up to a second; it runs
-//! beside seal and replay, and small stable writes, which go to the log only, do not wait for it.
+//! blocklist. All who ever wrote data held the lock, so nobody unfenced can write any. The
+//! blocklist is a commit of monitors and takes up to a second; it runs beside seal and replay, and
+//! small stable writes, which go to the log only, do not wait for it.
+//!
+//! **The blocklist needs its map.** A place of storage refuses a client only once it has the map
+//! with the blocklist, and it gets maps from the clients that use it. So an owner that holds the
+//! lock gets the newest map before it writes data. The map of its own blocklist is not enough:
+//! another server may have shut a holder out, broken the lock and ended, and left the lock free.
+//!
+//! **The lock needs the epoch.** The lock compares nothing, so an owner that was suspended on the
+//! way to it may come to it after a later owner. It shuts no later owner out, and it compares the
+//! epoch again once it holds the lock: a server that takes the next epoch later finds the lock
+//! held.
 //!
 //! **Replies need a lease.** A reply may leave within [`OwnerTiming::lease`] of *sending* a touch
 //! that was accepted; a touch compares the epoch. A new owner replies to nothing before
@@ -38,7 +48,7 @@ pub struct OwnerTiming {
     pub silence: Duration,
     /// Interval between two checks of another owner's touches.
     pub look: Duration,
-    /// Interval between attempts to put clients on the blocklist.
+    /// Interval between attempts to put clients on the blocklist, or to confirm the lock.
     pub retry: Duration,
     /// Time after the end of its lease after which an owner drops everything.
     pub expiry: Duration,
@@ -61,11 +71,15 @@ pub enum OwnerAction {
     Seal(u64),
     /// Take the lock, then call [`Owner::locked`] or [`Owner::lock_held`].
     Lock(u64),
-    /// Put all holders of the lock on the blocklist and wait for the map with them, then call
-    /// [`Owner::blocklisted`], [`Owner::blocklist_refused`] or [`Owner::blocklist_failed`].
+    /// Put all holders of the lock on the blocklist, then call [`Owner::blocklisted`],
+    /// [`Owner::blocklist_refused`] or [`Owner::lock_failed`].
     Blocklist,
     /// Break the lock of those who were put on the blocklist, then call [`Owner::lock_broken`].
     BreakLock,
+    /// Compare the record's epoch, and get the newest map, with each blocklist that was in force
+    /// before this. Then call [`Owner::lock_confirmed`], [`Owner::guard_refused`] or
+    /// [`Owner::lock_failed`].
+    ConfirmLock(u64),
     /// Read superblock and log, then call [`Owner::replayed`].
     Replay,
     /// Small stable writes may be acknowledged, while replies may leave.
@@ -172,6 +186,12 @@ enum LockState {
     Asked,
     /// The blocklist is tried again at this time.
     Failed(Duration),
+    /// The lock is held, and is being confirmed.
+    Confirming,
+    /// The lock is held, and is confirmed again at this time.
+    Unconfirmed(Duration),
+    /// The lock was held while the epoch was this owner's, and this client has the map of each
+    /// blocklist before that.
     Held,
 }
 
@@ -283,14 +303,24 @@ impl Owner {
                     self.next_touch = now + self.timing.touch;
                     actions.push(self.touch(now));
                 }
-                if let LockState::Failed(next) = self.lock
-                    && now >= next
-                {
-                    self.lock = LockState::Asked;
-                    actions.push(OwnerAction::Blocklist);
-                }
+                actions.extend(self.retry_lock(now));
                 actions
             }
+        }
+    }
+
+    /// Returns the step on the way to the lock that is due again.
+    fn retry_lock(&mut self, now: Duration) -> Option<OwnerAction> {
+        match self.lock {
+            LockState::Failed(next) if now >= next => {
+                self.lock = LockState::Asked;
+                Some(OwnerAction::Blocklist)
+            }
+            LockState::Unconfirmed(next) if now >= next => {
+                self.lock = LockState::Confirming;
+                Some(OwnerAction::ConfirmLock(self.epoch))
+            }
+            _ => None,
         }
     }
 
@@ -386,7 +416,24 @@ impl Owner {
 
     /// Notes that this owner has the lock.
     pub fn locked(&mut self) -> Vec<OwnerAction> {
-        if !self.has_epoch() || self.lock == LockState::Held {
+        let actions = self.go_on(OwnerAction::ConfirmLock(self.epoch));
+        if !actions.is_empty() {
+            self.lock = LockState::Confirming;
+        }
+        actions
+    }
+
+    /// Returns true if a holder of the lock under the epoch `holder` may be put on the blocklist.
+    /// If not, call [`Owner::guard_refused`]: a later owner has the aggregate.
+    #[must_use]
+    pub fn may_shut_out(&self, holder: u64) -> bool {
+        holder <= self.epoch
+    }
+
+    /// Notes that the epoch was this owner's while it held the lock, and that this client has a map
+    /// at least as new as the newest one then.
+    pub fn lock_confirmed(&mut self) -> Vec<OwnerAction> {
+        if !self.has_epoch() || self.lock != LockState::Confirming {
             return Vec::new();
         }
         self.lock = LockState::Held;
@@ -398,7 +445,7 @@ impl Owner {
         self.go_on(OwnerAction::Blocklist)
     }
 
-    /// Notes that all who held the lock are on the blocklist, in a map that this client has.
+    /// Notes that all who held the lock are on the blocklist.
     pub fn blocklisted(&mut self) -> Vec<OwnerAction> {
         // Only now: an owner that ended before this leaves the lock to the next one, which then
         // knows whom to shut out.
@@ -419,9 +466,13 @@ impl Owner {
 
     /// Notes that a step on the way to the lock failed, as while no monitor answers. It is tried
     /// again; the owner goes on without checkpoints and direct writes.
-    pub fn blocklist_failed(&mut self, now: Duration) {
-        if self.has_epoch() && self.lock == LockState::Asked {
-            self.lock = LockState::Failed(now + self.timing.retry);
+    pub fn lock_failed(&mut self, now: Duration) {
+        let next = now + self.timing.retry;
+        match self.lock {
+            LockState::Asked if self.has_epoch() => self.lock = LockState::Failed(next),
+            // Not the blocklist: this client is the holder.
+            LockState::Confirming if self.has_epoch() => self.lock = LockState::Unconfirmed(next),
+            _ => {}
         }
     }
 
@@ -524,8 +575,9 @@ mod tests {
         assert!(!owner.may_write_data() && !owner.may_release(at(5_000)));
         assert_eq!(owner.blocklisted(), [OwnerAction::BreakLock]);
         assert_eq!(owner.lock_broken(), [OwnerAction::Lock(8)]);
-        assert!(!owner.may_write_data());
-        assert_eq!(owner.locked(), [OwnerAction::AllowData]);
+        assert_eq!(owner.locked(), [OwnerAction::ConfirmLock(8)]);
+        assert!(!owner.may_write_data() && !owner.may_release(at(5_000)));
+        assert_eq!(owner.lock_confirmed(), [OwnerAction::AllowData]);
         assert!(owner.may_write_data() && owner.may_release(at(5_000)));
         assert!(!owner.may_release(at(4_000)), "the old lease may hold");
     }
@@ -611,7 +663,7 @@ mod tests {
     fn a_blocklist_that_fails_is_tried_again() {
         let mut owner = taken();
         owner.lock_held();
-        owner.blocklist_failed(at(2_100));
+        owner.lock_failed(at(2_100));
         let touch = |sent| OwnerAction::Touch {
             sent: at(sent),
             alone: false,
@@ -621,5 +673,24 @@ mod tests {
             owner.tick(at(3_100)),
             [touch(3_100), OwnerAction::Blocklist]
         );
+    }
+
+    #[test]
+    fn an_owner_that_holds_the_lock_confirms_it_again_and_never_shuts_itself_out() {
+        let mut owner = taken();
+        assert_eq!(owner.locked(), [OwnerAction::ConfirmLock(8)]);
+        owner.lock_failed(at(2_100));
+        assert_eq!(owner.lock_confirmed(), [], "nobody was asked");
+        assert!(owner.tick(at(3_099)).len() == 1 && !owner.may_write_data());
+        assert_eq!(owner.tick(at(3_100)), [OwnerAction::ConfirmLock(8)]);
+        assert_eq!(owner.locked(), [], "once");
+        assert_eq!(owner.lock_confirmed(), [OwnerAction::AllowData]);
+        assert!(owner.may_write_data());
+    }
+
+    #[test]
+    fn a_later_owner_is_not_shut_out() {
+        let owner = taken();
+        assert!(owner.may_shut_out(7) && !owner.may_shut_out(9));
     }
 }

@@ -10,11 +10,11 @@
 //! | `l.N`, 16 hexadecimal digits | segment N of the log | yes |
 //! | `f.NAME` | a small file that the next owner needs | yes |
 //!
-//! **Ownership.** The rules are those of [`weir_mirror::owner`]. Each object that is guarded has the
-//! owner's epoch as an attribute, and each write to it compares that attribute in the same atomic
-//! operation. Data blocks are not guarded, because a guarded write excludes all others to its
-//! object. So writes of data wait in the [`Session`] until the blocklist is in force, while the log
-//! is replayed and written already.
+//! **Ownership.** The rules are those of [`weir_mirror::owner`]. Each object that is guarded has
+//! the owner's epoch as an attribute, and each write to it compares that attribute in the same
+//! atomic operation. Data blocks are not guarded, because a guarded write excludes all others to
+//! its object. So writes of data wait in the [`Session`] until the blocklist is in force, while
+//! the log is replayed and written already.
 //!
 //! **Reads.** A reply needs no write, so no guard refuses an old owner that answers reads from its
 //! memory. It may answer within [`LEASE`](weir_base::limits::rados::LEASE) of sending a touch that

@@ -223,15 +223,17 @@ fn keep(
         for action in session.advance(|owner, now| owner.tick(now)) {
             match action {
                 OwnerAction::Touch { sent, alone } => touches.touch(session, sent, alone),
-                // The thread has ended if the lock is held.
-                OwnerAction::Blocklist => drop(fence.send(action)),
+                // Fails if the thread has ended, as it does once the lock is confirmed.
+                OwnerAction::Blocklist | OwnerAction::ConfirmLock(_) => {
+                    let _ = fence.send(action);
+                }
                 _ => {}
             }
         }
     }
 }
 
-/// Puts each holder of the lock on the blocklist, then takes the lock.
+/// Puts each holder of the lock on the blocklist, then takes the lock, and confirms it.
 fn shut_out(session: &Session, process: &str, asked: &Receiver<OwnerAction>) {
     while let Ok(action) = asked.recv() {
         let mut next = vec![action];
@@ -263,24 +265,34 @@ fn lock_step(session: &Session, process: &str, action: OwnerAction) -> Vec<Owner
         OwnerAction::BreakLock => session
             .break_locks()
             .map(|()| session.advance(|owner, _| owner.lock_broken())),
+        OwnerAction::ConfirmLock(_) => session
+            .operate(OWNER, steps::confirm(session.epoch()))
+            .and_then(|()| objects.update_map())
+            .map(|()| session.advance(|owner, _| owner.lock_confirmed())),
         _ => Ok(Vec::new()),
     };
-    done.unwrap_or_else(|error| lock_failed(session, &error))
+    done.unwrap_or_else(|error| lock_failed(session, action, &error))
 }
 
 /// Notes that a step to the lock failed.
-fn lock_failed(session: &Session, error: &io::Error) -> Vec<OwnerAction> {
+fn lock_failed(session: &Session, action: OwnerAction, error: &io::Error) -> Vec<OwnerAction> {
+    if session.is_lost() {
+        // It has been reported.
+        return Vec::new();
+    }
     if error.raw_os_error() == Some(libc::ESHUTDOWN) {
         return session.advance(|owner, _| owner.shut_out());
     }
-    if error.kind() == io::ErrorKind::PermissionDenied {
-        return session.advance(|owner, _| owner.blocklist_refused());
-    }
-    tracing::warn!(
-        "cannot shut the previous owner of the aggregate out: {error}; checkpoints wait for that, retrying"
-    );
+    let step = match action {
+        OwnerAction::ConfirmLock(_) => "get the cluster's newest map",
+        _ if error.kind() == io::ErrorKind::PermissionDenied => {
+            return session.advance(|owner, _| owner.blocklist_refused());
+        }
+        _ => "shut the previous owner of the aggregate out",
+    };
+    tracing::warn!("cannot {step}: {error}; checkpoints wait for that, retrying");
     session.advance(|owner, now| {
-        owner.blocklist_failed(now);
+        owner.lock_failed(now);
         Vec::new()
     })
 }

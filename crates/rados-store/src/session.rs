@@ -1,5 +1,5 @@
-//! The right to an aggregate, as its devices use it: the epoch, its loss, and the time from which on
-//! data may be written.
+//! The right to an aggregate, as its devices use it: the epoch, its loss, and the time from which
+//! on data may be written.
 
 use std::io;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl Session {
     }
 
     /// Calls `begin` once data blocks may be written: with an error if they never may.
-    pub(crate) fn when_data_may_be_written(&self, begin: Deferred) {
+    pub fn when_data_may_be_written(&self, begin: Box<dyn FnOnce(io::Result<()>) + Send>) {
         let mut deferred = self.deferred.lock();
         if let Some(waiting) = &mut *deferred {
             waiting.push(begin);
@@ -261,10 +261,18 @@ impl Session {
         done.map_err(|error| self.judge(error, true))
     }
 
-    /// Puts all holders of the lock on the blocklist. Blocks until this client has the map with
-    /// them.
+    /// Puts all holders of the lock on the blocklist. Blocks until the monitors have committed it.
     pub(crate) fn blocklist_holders(&self) -> io::Result<()> {
         let holders = self.objects.holders(OWNER, LOCK)?;
+        let epochs = holders.iter().map(|h| steps::cookie_epoch(&h.cookie));
+        let refused = {
+            let owner = self.rules.lock();
+            epochs.into_iter().any(|epoch| !owner.may_shut_out(epoch))
+        };
+        if refused {
+            self.advance(|owner, _| owner.guard_refused());
+            return Err(shut_down());
+        }
         for holder in &holders {
             self.objects.fence(&holder.address)?;
         }

@@ -68,6 +68,12 @@ pub fn touch(epoch: Epoch, count: u64, alone: bool) -> Vec<Step> {
     steps
 }
 
+/// Returns the operation on the record that compares the epoch after the lock was taken.
+#[must_use]
+pub fn confirm(epoch: Epoch) -> Vec<Step> {
+    vec![guard(epoch), set(EPOCH, epoch.text())]
+}
+
 /// Returns the operation by which an owner whose work is complete ends.
 #[must_use]
 pub fn release(epoch: Epoch) -> Vec<Step> {

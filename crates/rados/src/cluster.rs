@@ -132,6 +132,11 @@ impl Cluster {
         let at = address.as_mut_ptr().cast::<c_char>();
         // SAFETY: the handle is connected; the address ends with a NUL and outlives the call.
         check(unsafe { (self.library.blocklist_add)(self.handle, at, BLOCKLIST_SECONDS) })?;
+        self.update_map()
+    }
+
+    /// Waits until this client has a map at least as new as the monitors' newest one at the call.
+    pub(crate) fn update_map(&self) -> io::Result<()> {
         // SAFETY: the handle is connected.
         check(unsafe { (self.library.wait_for_latest_osdmap)(self.handle) })?;
         Ok(())

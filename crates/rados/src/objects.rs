@@ -134,6 +134,14 @@ pub trait Objects: Send + Sync {
     /// `EACCES` or `EPERM` if this client may not; those of the cluster.
     fn fence(&self, address: &str) -> io::Result<()>;
 
+    /// Gets the cluster's newest map, as all operations of this client need it that are sent after
+    /// the return: an object's OSD then refuses each client that was [fenced](Objects::fence)
+    /// before the call. Blocks.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    fn update_map(&self) -> io::Result<()>;
+
     /// Returns the pool's space, as the cluster counted it some seconds ago. Blocks.
     ///
     /// # Errors

@@ -481,6 +481,10 @@ impl Objects for Pool {
         self.cluster.blocklist(address)
     }
 
+    fn update_map(&self) -> io::Result<()> {
+        self.cluster.update_map()
+    }
+
     fn space(&self) -> io::Result<PoolSpace> {
         let answer = self
             .cluster

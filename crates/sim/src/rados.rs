@@ -411,6 +411,15 @@ impl Objects for Client {
         Ok(())
     }
 
+    fn update_map(&self) -> io::Result<()> {
+        let mut state = self.cluster.state.lock();
+        state.live(self.number)?;
+        self.cluster.answers.wait_while(&mut state, |s| s.stalled);
+        let map = state.map;
+        state.clients.insert(self.number, map);
+        Ok(())
+    }
+
     fn space(&self) -> io::Result<PoolSpace> {
         let state = self.cluster.state.lock();
         let used = state.used();

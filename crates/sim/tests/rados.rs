@@ -6,13 +6,14 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use weir_base::{BlockAddr, Clock, ManualClock, SeededRng};
 use weir_rados::{Objects, Step};
-use weir_rados_store::{Connected, Process, RadosAggregate, Sizes};
+use weir_rados_store::{Connected, LOCK, OWNER, Process, RadosAggregate, Sizes};
 use weir_sim::rados::{Client, Cluster};
 use weir_sim::rand::Choices;
 use weir_store::log::Record;
@@ -56,6 +57,16 @@ impl Machine {
             .connected()
             .take(&process, &["f"], SIZES, &clock, &patience);
         taken.map_err(|e| e.to_string())
+    }
+
+    /// Takes an aggregate that nobody owns, and waits until data may be written.
+    fn own(&self) -> RadosAggregate {
+        let owned = self.take(&|| {}).unwrap();
+        let (tell, told) = channel();
+        let done = move |allowed| tell.send(allowed).unwrap();
+        owned.session().when_data_may_be_written(Box::new(done));
+        told.recv().unwrap().unwrap();
+        owned
     }
 
     fn env(&self) -> Env {
@@ -114,7 +125,7 @@ fn an_owner_that_lives_is_left_alone() {
 fn after_a_takeover_the_old_owner_changes_nothing() {
     let cluster = Cluster::new();
     let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
-    let old = first.take(&|| {}).unwrap();
+    let old = first.own();
     let pool = FramePool::new(64).unwrap();
     let (data, log) = (old.device(), old.log_device());
     for at in [0, 5000, 2048] {
@@ -176,7 +187,7 @@ fn after_a_takeover_the_old_owner_changes_nothing() {
 fn the_seal_alone_stops_log_and_superblocks_but_not_data() {
     let cluster = Cluster::new();
     let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
-    let old = first.take(&|| {}).unwrap();
+    let old = first.own();
     cluster.allow_fencing(false);
     let new = second.take(&|| {}).unwrap();
     let pool = FramePool::new(64).unwrap();
@@ -213,7 +224,7 @@ fn the_seal_alone_stops_log_and_superblocks_but_not_data() {
 fn the_log_is_written_before_the_old_owner_is_shut_out_and_data_after() {
     let cluster = Cluster::new();
     let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
-    let old = first.take(&|| {}).unwrap();
+    let old = first.own();
     cluster.hold(&first.client, true);
     cluster.stall_monitors(true);
     let new = second.take(&|| {}).unwrap();
@@ -238,11 +249,75 @@ fn the_log_is_written_before_the_old_owner_is_shut_out_and_data_after() {
 }
 
 #[test]
+fn an_owner_that_finds_the_lock_free_writes_data_with_the_map_of_another_ones_blocklist() {
+    let cluster = Cluster::new();
+    let machine = |number| Machine::new(&cluster, number);
+    // All connect before the blocklist.
+    let (first, second, third) = (machine(1), machine(2), machine(3));
+    let old = first.own();
+    cluster.hold(&first.client, true);
+    let pool = FramePool::new(64).unwrap();
+    // On objects of several OSDs.
+    let places = (4..12).map(|object| object * 1024);
+    let old_device = old.device();
+    let begun = |at| old_device.write(BlockAddr(at), block(&pool, 1));
+    let under_way: Vec<Io<()>> = places.clone().map(begun).collect();
+    // It shuts the first out, breaks the lock, and dies.
+    let holders = second.client.holders(OWNER, LOCK).unwrap();
+    second.client.fence(&holders[0].address).unwrap();
+    let broken = second.client.break_lock(OWNER, LOCK, &holders[0]);
+    broken.unwrap();
+    let new = third.take(&|| {}).unwrap();
+    let device = new.device();
+    for at in places.clone() {
+        let write = device.write(BlockAddr(at), block(&pool, 3));
+        write.wait().unwrap();
+    }
+    cluster.hold(&first.client, false);
+    cluster.release(&Choices::new(1));
+    for late in under_way {
+        assert_eq!(code(late.wait()), Some(108));
+    }
+    for at in places {
+        assert_eq!(first_byte(&*device, &pool, at), 3);
+    }
+}
+
+#[test]
+fn a_takeover_that_comes_to_the_lock_late_shuts_no_later_owner_out() {
+    for _ in 0..20 {
+        let cluster = Cluster::new();
+        let machine = |number| Machine::new(&cluster, number);
+        let (first, second, third) = (machine(1), machine(2), machine(3));
+        let old = first.own();
+        cluster.hold(&first.client, true);
+        cluster.stall_monitors(true);
+        let half = second.take(&|| {}).unwrap();
+        let pool = FramePool::new(64).unwrap();
+        let late = half.device().write(BlockAddr(5000), block(&pool, 2));
+        cluster.hold(&second.client, true);
+        let new = third.take(&|| {}).unwrap();
+        // Now both go on to the lock, in any order.
+        cluster.stall_monitors(false);
+        let written = new.device().write(BlockAddr(5000), block(&pool, 3));
+        written.wait().unwrap();
+        for client in [&first.client, &second.client] {
+            cluster.hold(client, false);
+        }
+        cluster.release(&Choices::new(1));
+        assert_eq!(code(late.wait()), Some(108));
+        assert!(!new.session().is_lost());
+        assert_eq!(first_byte(&*new.device(), &pool, 5000), 3);
+        drop(old);
+    }
+}
+
+#[test]
 fn an_owner_that_ends_before_an_earlier_lease_does_not_say_that_nobody_answers() {
     let cluster = Cluster::new();
     let machine = |number| Machine::new(&cluster, number);
     let (first, second, third) = (machine(1), machine(2), machine(3));
-    let old = first.take(&|| {}).unwrap();
+    let old = first.own();
     cluster.hold(&first.client, true);
     let new = second.take(&|| {}).unwrap();
     // The lease of the first runs on.
@@ -264,7 +339,7 @@ fn one_of_two_that_take_over_at_once_wins() {
     for seed in 0..20 {
         let cluster = Cluster::new();
         let first = Machine::new(&cluster, 1);
-        let old = first.take(&|| {}).unwrap();
+        let old = first.own();
         cluster.hold(&first.client, true);
         let choices = Choices::new(seed);
         let at = choices.below(15);
@@ -301,7 +376,7 @@ fn a_takeover_that_dies_anywhere_leaves_no_owner_unfenced() {
         let cluster = Cluster::new();
         let pool = FramePool::new(64).unwrap();
         let first = Machine::new(&cluster, 1);
-        let old = first.take(&|| {}).unwrap();
+        let old = first.own();
         let device = old.device();
         cluster.hold(&first.client, true);
         let log = old.log_device().write(BlockAddr(2), block(&pool, 2));

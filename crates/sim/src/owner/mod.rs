@@ -45,8 +45,11 @@ pub enum Bug {
     WritesBeforeBlocklist,
     /// Data is written by a client that does not hold the lock yet.
     WritesBeforeLock,
-    /// The blocklist is in force before this client has the map with it.
+    /// No client gets a newer map than that of its start.
     NoMap,
+    /// An owner that comes to the lock after a later one shuts that out, and does not compare the
+    /// epoch again.
+    LateLock,
     /// The lock is broken before its holder is on the blocklist.
     BreaksLockFirst,
     /// Replies leave after the lease.
@@ -70,20 +73,21 @@ pub enum Bug {
 }
 
 /// All bugs, each with a seed before the first one that exposes it.
-pub const BUGS: [(Bug, u64); 17] = [
+pub const BUGS: [(Bug, u64); 18] = [
     (Bug::NoSeal, 0),
     (Bug::SealHalf, 0),
-    (Bug::ReadsEarly, 160),
+    (Bug::ReadsEarly, 900),
     (Bug::NoBlocklist, 40),
     (Bug::WritesBeforeBlocklist, 20),
-    (Bug::WritesBeforeLock, 520),
+    (Bug::WritesBeforeLock, 1_600),
     (Bug::NoMap, 20),
-    (Bug::BreaksLockFirst, 450),
+    (Bug::LateLock, 0),
+    (Bug::BreaksLockFirst, 1_150),
     (Bug::NoLease, 0),
-    (Bug::LateTouch, 360),
+    (Bug::LateTouch, 0),
     (Bug::UnguardedTouch, 0),
     (Bug::NoWait, 0),
-    (Bug::TrustsNewest, 0),
+    (Bug::TrustsNewest, 1_500),
     (Bug::ReleasesEarly, 0),
     (Bug::TrustsRow, 0),
     (Bug::ReconnectsAfterShutdown, 0),
@@ -294,7 +298,7 @@ impl World {
         if (own || of.holds) && !of.dead {
             until = until.max(of.suspended);
         }
-        if let Event::Arrive(_, _, Request::Blocklist(_), _) = &event {
+        if let Event::Arrive(_, _, Request::Blocklist(_) | Request::ConfirmLock(_), _) = &event {
             until = until.max(self.stalled);
         }
         if until > self.now {

@@ -43,6 +43,7 @@ pub enum Request {
     Holders,
     Blocklist(Vec<Holder>),
     Break(Vec<Holder>),
+    ConfirmLock(Vec<Step>),
     Unlock(String),
 }
 
@@ -76,6 +77,7 @@ pub enum Tag {
     Holders,
     Blocklist(Vec<Holder>),
     Break(Vec<Holder>),
+    ConfirmLock,
     Touch(Duration),
     Part(Part),
     Batch(Vec<Entry>),
@@ -284,6 +286,22 @@ impl World {
                 OwnerAction::Blocklist => self.send(process, OWNER, Request::Holders, Tag::Holders),
                 // It is sent with what was put on the blocklist.
                 OwnerAction::BreakLock => {}
+                OwnerAction::ConfirmLock(_) if self.has(Bug::NoMap) => {
+                    let actions = self.processes[process].rules.lock_confirmed();
+                    self.act(process, actions)?;
+                }
+                OwnerAction::ConfirmLock(epoch) => {
+                    let steps = match self.has(Bug::LateLock) {
+                        true => Vec::new(),
+                        false => steps::confirm(Epoch(epoch)),
+                    };
+                    self.send(
+                        process,
+                        OWNER,
+                        Request::ConfirmLock(steps),
+                        Tag::ConfirmLock,
+                    );
+                }
                 OwnerAction::Replay => {
                     self.processes[process].replaying = true;
                     match self.has(Bug::ReadsEarly) {
@@ -462,6 +480,10 @@ impl World {
                 let broken = holders.try_for_each(|h| client.break_lock(object, LOCK, h));
                 Reply::Done(broken)
             }
+            Request::ConfirmLock(steps) => {
+                let confirmed = client.operate_wait(object, steps);
+                Reply::Done(confirmed.and_then(|()| client.update_map()))
+            }
             Request::Unlock(cookie) => Reply::Done(client.unlock(object, LOCK, &cookie)),
             Request::Blocklist(holders) => {
                 let refused = self.refusing > self.now && !self.calm;
@@ -539,6 +561,7 @@ impl World {
         reply: Reply,
     ) -> Result<(), String> {
         let late = self.has(Bug::LateTouch);
+        let shuts_out_later = self.has(Bug::LateLock);
         let of = &mut self.processes[process];
         let actions = match (tag, reply) {
             (Tag::Look, Reply::Found(Ok(found))) => of.rules.found(now, &found),
@@ -555,6 +578,11 @@ impl World {
             }
             (Tag::Lock, _) => of.rules.locked(),
             (Tag::Holders, Reply::Holders(Ok(holders))) => {
+                let mut epochs = holders.iter().map(|h| steps::cookie_epoch(&h.cookie));
+                if !shuts_out_later && !epochs.all(|epoch| of.rules.may_shut_out(epoch)) {
+                    let actions = of.rules.guard_refused();
+                    return self.act(process, actions);
+                }
                 self.send_fence(process, holders);
                 Vec::new()
             }
@@ -573,6 +601,7 @@ impl World {
                 Vec::new()
             }
             (Tag::Break(_), _) => of.rules.lock_broken(),
+            (Tag::ConfirmLock, _) => of.rules.lock_confirmed(),
             (Tag::Touch(sent), _) => of.rules.touched(if late { now } else { sent }),
             (Tag::Part(part), Reply::Bytes(Ok(bytes))) => {
                 return self.part_read(process, part, bytes);
