@@ -36,6 +36,7 @@ NOT_RUN = {
     ("README.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
     ("README.md", "make tools"): "builds the programs in another profile; they are run by other documents",
+    ("README.md", "make dist"): "packages are made and tried by conformance/packages",
     ("README.md", "make test"): "this test is a part of it",
     ("docs/start/getting-started.md", "make serve"): "builds the program in another profile; README.md's screen is compared",
     ("docs/start/getting-started.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
@@ -85,7 +86,7 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
     NOT_RUN["docs/operating/mirror.md", first] = "needs two nodes and a witness; crates/weir/tests/pair*.rs have them"
 
 for first in ("apt install librados2                        # on each machine that serves; the build and other servers need nothing of Ceph",
-              """ceph auth get-or-create client.weir mon 'allow r, allow command "osd blocklist"' osd 'allow rwx pool=weir'"""):
+              """ceph auth get-or-create client.weir mon 'profile simple-rados-client-with-blocklist' osd 'allow rwx pool=weir'"""):
     NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
 
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
