@@ -130,3 +130,33 @@ pub struct LabelChanges {
     #[arg(long, conflicts_with = "remove_labels")]
     pub clear_labels: bool,
 }
+
+/// Description and labels of a new resource.
+#[derive(Debug, Args)]
+pub struct Words {
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// Changes of description and labels.
+#[derive(Debug, Args)]
+pub struct WordChanges {
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    pub labels: LabelChanges,
+}
+
+/// Resource to delete or to switch.
+#[derive(Debug, Args)]
+pub struct DeleteOne {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+}

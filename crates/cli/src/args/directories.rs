@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Async, LabelChanges, Listed, Named};
-use super::netapp::DeleteOne;
+use super::common::{Async, DeleteOne, LabelChanges, Listed, Named};
 use crate::values;
 
 /// `weir active-directories`

@@ -1,10 +1,8 @@
 //! `gcloud filestore`.
 
-use std::collections::BTreeMap;
-
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::common::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use super::common::{Async, Listed, Named, WordChanges, Words};
 use super::netapp::Locations;
 use super::netapp::Operations;
 use crate::values::{self, Dict};
@@ -110,12 +108,8 @@ pub struct InstanceSnapshotCreate {
     pub snapshot: InstanceSnapshotNamed,
     #[command(flatten)]
     pub wait: Async,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 /// `weir filestore instances snapshots list`
@@ -124,11 +118,7 @@ pub struct InstanceSnapshotList {
     #[command(flatten)]
     pub of: OfInstance,
     #[command(flatten)]
-    pub at: At,
-    #[command(flatten)]
-    pub listing: Listing,
-    #[command(flatten)]
-    pub common: Common,
+    pub listed: Listed,
 }
 
 /// `weir filestore instances snapshots update`
@@ -138,11 +128,8 @@ pub struct InstanceSnapshotUpdate {
     pub snapshot: InstanceSnapshotNamed,
     #[command(flatten)]
     pub wait: Async,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
 }
 
 /// `weir filestore instances snapshots delete`
@@ -177,12 +164,8 @@ pub struct InstanceCreate {
     /// max-iops=N or max-iops-per-tb=N
     #[arg(long, value_name = "PERFORMANCE", value_parser = performance)]
     pub performance: Option<Dict>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 /// `weir filestore instances update`
@@ -202,11 +185,8 @@ pub struct InstanceUpdate {
     /// max-iops=N or max-iops-per-tb=N
     #[arg(long, value_name = "PERFORMANCE", value_parser = performance)]
     pub performance: Option<Dict>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
 }
 
 /// `weir filestore instances delete`

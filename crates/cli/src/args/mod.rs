@@ -4,6 +4,7 @@
 // flag has some, the test below checks of what users get.
 #![allow(missing_docs)]
 
+mod backups;
 mod common;
 mod directories;
 mod filestore;
@@ -12,17 +13,19 @@ mod ontap;
 mod replications;
 mod server;
 
-pub use common::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+pub use backups::{
+    BackupLimits, BackupNamed, BackupPolicies, BackupRestore, BackupVaults, Backups,
+};
+pub use common::{Async, At, Common, LabelChanges, Listed, Listing, Named, WordChanges, Words};
 pub use directories::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 pub use filestore::{
     Filestore, InstanceCreate, InstanceDelete, InstanceSnapshotNamed, InstanceSnapshots,
     InstanceUpdate, Instances, OfInstance,
 };
 pub use netapp::{
-    BackupFilesRestore, BackupLimits, BackupNamed, BackupPolicies, BackupRestore, BackupVaults,
-    Backups, FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate, PoolUpdate,
-    QuotaRules, Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools, VolumeClone,
-    VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes, WordChanges, Words,
+    BackupFilesRestore, FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate,
+    PoolUpdate, QuotaRules, Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools,
+    VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
 pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,

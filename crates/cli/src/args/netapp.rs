@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::common::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use super::common::{
+    Async, At, Common, DeleteOne, LabelChanges, Listed, Listing, Named, WordChanges, Words,
+};
 use super::replications::Replications;
 use crate::values::{self, Capacity, Dict, List, Mibps};
 
@@ -38,15 +40,6 @@ pub struct PoolExecute {
     pub line: String,
 }
 
-/// Resource to delete or to switch.
-#[derive(Debug, Args)]
-pub struct DeleteOne {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-}
-
 /// `weir storage-pools create`
 #[derive(Debug, Args)]
 pub struct PoolCreate {
@@ -69,12 +62,8 @@ pub struct PoolCreate {
     /// The Active Directory that users of its volumes with SMB are of
     #[arg(long, value_name = "ACTIVE_DIRECTORY")]
     pub active_directory: Option<String>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
     /// Throughput and IOPS apart from capacity (flex)
     #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
     pub custom_performance_enabled: Option<bool>,
@@ -108,11 +97,8 @@ pub struct PoolUpdate {
     /// The Active Directory that users of its volumes with SMB are of; empty: none
     #[arg(long, value_name = "ACTIVE_DIRECTORY")]
     pub active_directory: Option<String>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
     /// Throughput of the pool, in MiB/s or with a unit (custom performance)
     #[arg(long, value_name = "THROUGHPUT", value_parser = values::mibps)]
     pub total_throughput: Option<Mibps>,
@@ -438,12 +424,8 @@ pub struct VolumeClone {
     /// Limit of the throughput in MiB/s (pools with manual QoS)
     #[arg(long, value_name = "MIBPS")]
     pub throughput_mibps: Option<f64>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 /// `weir volumes split`
@@ -453,6 +435,24 @@ pub struct VolumeSplit {
     pub named: Named,
     #[command(flatten)]
     pub wait: Async,
+}
+
+/// `weir volumes restore-backup-files`
+#[derive(Debug, Args)]
+pub struct BackupFilesRestore {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The backup (full name)
+    #[arg(long, value_name = "BACKUP")]
+    pub backup: String,
+    /// Files of the backup's volume, by their paths from its root on
+    #[arg(long, value_name = "PATH,…", value_parser = values::list)]
+    pub file_list: List,
+    /// Directory of the volume that gets them, from its root on
+    #[arg(long, value_name = "PATH")]
+    pub restore_destination_path: String,
 }
 
 /// `weir volumes snapshots`
@@ -534,11 +534,7 @@ pub struct SnapshotList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub at: At,
-    #[command(flatten)]
-    pub listing: Listing,
-    #[command(flatten)]
-    pub common: Common,
+    pub listed: Listed,
 }
 
 /// `weir volumes snapshots create`
@@ -548,12 +544,8 @@ pub struct SnapshotCreate {
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
     pub wait: Async,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 /// `weir volumes snapshots update`
@@ -563,11 +555,8 @@ pub struct SnapshotUpdate {
     pub snapshot: SnapshotNamed,
     #[command(flatten)]
     pub wait: Async,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
 }
 
 /// `weir volumes snapshots rename`
@@ -623,11 +612,7 @@ pub struct QuotaRuleList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub at: At,
-    #[command(flatten)]
-    pub listing: Listing,
-    #[command(flatten)]
-    pub common: Common,
+    pub listed: Listed,
 }
 
 /// `weir volumes quota-rules create`
@@ -646,12 +631,8 @@ pub struct QuotaRuleCreate {
     /// The limit, in MiB
     #[arg(long, value_name = "DISK_LIMIT_MIB")]
     pub disk_limit_mib: u32,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 /// `weir volumes quota-rules update`
@@ -664,11 +645,8 @@ pub struct QuotaRuleUpdate {
     /// The limit, in MiB
     #[arg(long, value_name = "DISK_LIMIT_MIB")]
     pub disk_limit_mib: Option<u32>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
 }
 
 /// `weir volumes quota-rules delete`
@@ -800,296 +778,6 @@ impl Locations {
         match self {
             Self::List(_) => "list",
             Self::Describe(_) => "describe",
-        }
-    }
-}
-
-/// `weir backup-vaults`
-#[derive(Debug, Subcommand)]
-pub enum BackupVaults {
-    /// Make a vault for backups in the server's bucket
-    Create(DescribedCreate),
-    /// List backup vaults
-    List(Listed),
-    /// Show a backup vault
-    Describe(Named),
-    /// Change the description of a backup vault
-    Update(DescribedUpdate),
-    /// Delete a backup vault that has no backups
-    Delete(DeleteOne),
-    /// Backups: the same as `weir backups`
-    Backups {
-        /// Command to run
-        #[command(subcommand)]
-        command: Backups,
-    },
-}
-
-/// A new resource with a description.
-#[derive(Debug, Args)]
-pub struct DescribedCreate {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-    #[command(flatten)]
-    pub words: Words,
-}
-
-/// Description and labels of a new resource.
-#[derive(Debug, Args)]
-pub struct Words {
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
-}
-
-/// Changes of a description.
-#[derive(Debug, Args)]
-pub struct DescribedUpdate {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-    #[command(flatten)]
-    pub words: WordChanges,
-}
-
-/// Changes of description and labels.
-#[derive(Debug, Args)]
-pub struct WordChanges {
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    #[command(flatten)]
-    pub labels: LabelChanges,
-}
-
-/// `weir backup-policies`
-#[derive(Debug, Subcommand)]
-pub enum BackupPolicies {
-    /// Make a policy: how many scheduled backups of a volume are kept
-    Create(BackupPolicyCreate),
-    /// List backup policies
-    List(Listed),
-    /// Show a backup policy, and how many volumes have it
-    Describe(Named),
-    /// Change a backup policy, for all volumes that have it
-    Update(BackupPolicyUpdate),
-    /// Delete a backup policy that no volume has
-    Delete(DeleteOne),
-}
-
-/// Numbers of backups to keep.
-#[derive(Debug, Args)]
-pub struct BackupLimits {
-    /// Daily backups to keep, at least 2
-    #[arg(long, value_name = "N")]
-    pub daily_backup_limit: Option<u32>,
-    /// Weekly backups to keep; 0 makes none
-    #[arg(long, value_name = "N")]
-    pub weekly_backup_limit: Option<u32>,
-    /// Monthly backups to keep; 0 makes none
-    #[arg(long, value_name = "N")]
-    pub monthly_backup_limit: Option<u32>,
-    /// Make backups by this policy
-    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
-    pub enabled: Option<bool>,
-}
-
-/// `weir backup-policies create`
-#[derive(Debug, Args)]
-pub struct BackupPolicyCreate {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-    #[command(flatten)]
-    pub limits: BackupLimits,
-    #[command(flatten)]
-    pub words: Words,
-}
-
-/// `weir backup-policies update`
-#[derive(Debug, Args)]
-pub struct BackupPolicyUpdate {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-    #[command(flatten)]
-    pub limits: BackupLimits,
-    #[command(flatten)]
-    pub words: WordChanges,
-}
-
-/// `weir backups`
-#[derive(Debug, Subcommand)]
-pub enum Backups {
-    /// Back a volume up
-    Create(BackupCreate),
-    /// List the backups of a vault
-    List(BackupList),
-    /// Show a backup: its state, its volume, its size
-    Describe(BackupNamed),
-    /// Change the description of a backup
-    Update(BackupUpdate),
-    /// Delete a backup
-    Delete(BackupDelete),
-    /// Make a volume of a backup
-    Restore(BackupRestore),
-}
-
-/// A backup.
-#[derive(Debug, Args)]
-pub struct BackupNamed {
-    #[command(flatten)]
-    pub named: Named,
-    /// The vault that holds it
-    #[arg(long, value_name = "BACKUP_VAULT")]
-    pub backup_vault: Option<String>,
-}
-
-/// `weir backups list`
-#[derive(Debug, Args)]
-pub struct BackupList {
-    /// The vault
-    #[arg(long, value_name = "BACKUP_VAULT")]
-    pub backup_vault: Option<String>,
-    #[command(flatten)]
-    pub at: At,
-    #[command(flatten)]
-    pub listing: Listing,
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// `weir backups create`
-#[derive(Debug, Args)]
-pub struct BackupCreate {
-    #[command(flatten)]
-    pub backup: BackupNamed,
-    #[command(flatten)]
-    pub wait: Async,
-    /// The volume to back up
-    #[arg(long, value_name = "VOLUME")]
-    pub source_volume: String,
-    /// One of its snapshots, in place of the volume as it is now
-    #[arg(long, value_name = "SNAPSHOT")]
-    pub source_snapshot: Option<String>,
-    #[command(flatten)]
-    pub words: Words,
-}
-
-/// `weir backups update`
-#[derive(Debug, Args)]
-pub struct BackupUpdate {
-    #[command(flatten)]
-    pub backup: BackupNamed,
-    #[command(flatten)]
-    pub wait: Async,
-    #[command(flatten)]
-    pub words: WordChanges,
-}
-
-/// `weir backups delete`
-#[derive(Debug, Args)]
-pub struct BackupDelete {
-    #[command(flatten)]
-    pub backup: BackupNamed,
-    #[command(flatten)]
-    pub wait: Async,
-}
-
-/// `weir backups restore`
-#[derive(Debug, Args)]
-pub struct BackupRestore {
-    #[command(flatten)]
-    pub backup: BackupNamed,
-    #[command(flatten)]
-    pub wait: Async,
-    /// The volume to make
-    #[arg(long, value_name = "VOLUME")]
-    pub volume: String,
-    /// The pool to make it in
-    #[arg(long, value_name = "STORAGE_POOL")]
-    pub storage_pool: String,
-    /// Its capacity, in GiB or with a unit (2TiB); 100 GiB, or as much as the backup needs
-    #[arg(long, value_name = "CAPACITY", value_parser = values::capacity)]
-    pub capacity: Option<Capacity>,
-    /// nfsv3, nfsv4, smb, or several
-    #[arg(long, value_name = "PROTOCOL,…", value_parser = values::protocols, default_value = "nfsv3")]
-    pub protocols: List,
-    /// The name under which clients mount it; the volume's own
-    #[arg(long, value_name = "SHARE_NAME")]
-    pub share_name: Option<String>,
-}
-
-/// `weir volumes restore-backup-files`
-#[derive(Debug, Args)]
-pub struct BackupFilesRestore {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub wait: Async,
-    /// The backup (full name)
-    #[arg(long, value_name = "BACKUP")]
-    pub backup: String,
-    /// Files of the backup's volume, by their paths from its root on
-    #[arg(long, value_name = "PATH,…", value_parser = values::list)]
-    pub file_list: List,
-    /// Directory of the volume that gets them, from its root on
-    #[arg(long, value_name = "PATH")]
-    pub restore_destination_path: String,
-}
-
-impl BackupVaults {
-    /// Returns the command's last words.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Create(_) => "create",
-            Self::List(_) => "list",
-            Self::Describe(_) => "describe",
-            Self::Update(_) => "update",
-            Self::Delete(_) => "delete",
-            Self::Backups { command } => match command {
-                Backups::Create(_) => "backups.create",
-                Backups::List(_) => "backups.list",
-                Backups::Describe(_) => "backups.describe",
-                Backups::Update(_) => "backups.update",
-                Backups::Delete(_) => "backups.delete",
-                Backups::Restore(_) => "backups.restore",
-            },
-        }
-    }
-}
-
-impl BackupPolicies {
-    /// Returns the command's last word.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Create(_) => "create",
-            Self::List(_) => "list",
-            Self::Describe(_) => "describe",
-            Self::Update(_) => "update",
-            Self::Delete(_) => "delete",
-        }
-    }
-}
-
-impl Backups {
-    /// Returns the command's last word.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Create(_) => "create",
-            Self::List(_) => "list",
-            Self::Describe(_) => "describe",
-            Self::Update(_) => "update",
-            Self::Delete(_) => "delete",
-            Self::Restore(_) => "restore",
         }
     }
 }

@@ -1,10 +1,8 @@
 //! `gcloud netapp volumes replications`.
 
-use std::collections::BTreeMap;
-
 use clap::{Args, Subcommand};
 
-use super::common::{Async, At, Common, LabelChanges, Listing, Named};
+use super::common::{Async, Listed, Named, WordChanges, Words};
 use crate::values::{self, Dict};
 
 /// `weir volumes replications`
@@ -68,11 +66,7 @@ pub struct ReplicationList {
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
     #[command(flatten)]
-    pub at: At,
-    #[command(flatten)]
-    pub listing: Listing,
-    #[command(flatten)]
-    pub common: Common,
+    pub listed: Listed,
 }
 
 /// `weir volumes replications create`
@@ -86,12 +80,8 @@ pub struct ReplicationCreate {
     /// Destination: storage_pool=POOL[,volume_id=ID][,share_name=NAME][,description=TEXT]
     #[arg(long, value_name = "PARAMETERS", value_parser = destination)]
     pub destination_volume_parameters: Dict,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// Labels, KEY=VALUE,…
-    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
-    pub labels: Option<BTreeMap<String, String>>,
+    #[command(flatten)]
+    pub words: Words,
 }
 
 fn destination(text: &str) -> Result<Dict, String> {
@@ -109,11 +99,8 @@ pub struct ReplicationUpdate {
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
     pub replication_schedule: Option<String>,
-    /// A description
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     #[command(flatten)]
-    pub labels: LabelChanges,
+    pub words: WordChanges,
 }
 
 /// `weir volumes replications establish-peering`

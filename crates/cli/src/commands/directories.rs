@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::netapp::{create, update};
-use super::steps::{Body, delete, open, open_named, own};
+use super::steps::{Body, delete, list, open_named, own};
 use crate::Environment;
 use crate::args::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 use crate::error::Error;
@@ -23,9 +23,7 @@ pub fn run(
 ) -> Result<(), Error> {
     match command {
         ActiveDirectories::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(&parent, COLLECTION, &args.listing, &own(DIRECTORIES)?)
+            list(args, COLLECTION, &own(DIRECTORIES)?, environment, io)
         }
         ActiveDirectories::Describe(named) => {
             let mut s = open_named(named, environment, io)?;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::netapp::{self, act};
 use super::operations;
-use super::steps::{Body, delete, last, open, open_named, own};
+use super::steps::{Body, delete, last, list, open, open_named, own};
 use crate::Environment;
 use crate::args::{
     At, Filestore, InstanceCreate, InstanceSnapshotNamed, InstanceSnapshots, InstanceUpdate,
@@ -35,11 +35,7 @@ pub fn run(command: &Filestore, environment: &Environment, io: &mut Io<'_>) -> R
 
 fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
-        Instances::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(&parent, "instances", &args.listing, &own(INSTANCES)?)
-        }
+        Instances::List(args) => list(args, "instances", &own(INSTANCES)?, environment, io),
         Instances::Describe(named) => {
             let mut s = open_named(named, environment, io)?;
             let name = s.name("instances", &named.name)?;
@@ -113,9 +109,19 @@ fn snapshots(
     };
     match command {
         InstanceSnapshots::List(args) => {
-            let mut s = open(&args.common, &place(&args.of, &args.at), environment, io)?;
+            let mut s = open(
+                &args.listed.common,
+                &place(&args.of, &args.listed.at),
+                environment,
+                io,
+            )?;
             let instance = of_instance(&s, &args.of)?;
-            s.list(&instance, "snapshots", &args.listing, &own(SNAPSHOTS)?)
+            s.list(
+                &instance,
+                "snapshots",
+                &args.listed.listing,
+                &own(SNAPSHOTS)?,
+            )
         }
         InstanceSnapshots::Describe(args) => {
             let (mut s, name) = open_it(args, io)?;
@@ -124,8 +130,7 @@ fn snapshots(
         InstanceSnapshots::Create(args) => {
             let (mut s, name) = open_it(&args.snapshot, io)?;
             let mut body = Body::default();
-            body.set("description", args.description.as_deref());
-            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            body.words(&args.words);
             let wait = args.wait;
             netapp::create(&mut s, &name, "snapshotId", body, wait, "snapshot")
         }
@@ -133,8 +138,7 @@ fn snapshots(
             let (mut s, name) = open_it(&args.snapshot, io)?;
             let current = s.get(&name)?;
             let mut body = Body::default();
-            body.set("description", args.description.as_deref());
-            body.set("labels", Session::labels(&current, &args.labels));
+            body.changed_words(&current, &args.words);
             netapp::update(&mut s, name, body, args.wait, "snapshot")
         }
         InstanceSnapshots::Delete(args) => {
@@ -167,8 +171,7 @@ fn create(args: &InstanceCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
         "performanceConfig",
         args.performance.as_ref().and_then(performance),
     );
-    body.set("description", args.description.as_deref());
-    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    body.words(&args.words);
     s.change(Change {
         method: Method::Post,
         name: name
@@ -216,8 +219,7 @@ fn update(args: &InstanceUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
         "performanceConfig",
         args.performance.as_ref().and_then(performance),
     );
-    body.set("description", args.description.as_deref());
-    body.set("labels", Session::labels(&current, &args.labels));
+    body.changed_words(&current, &args.words);
     let mask = body.mask()?;
     body.set("name", Some(name.as_str()));
     // The server compares the etag, so that no change is lost that was made in between.

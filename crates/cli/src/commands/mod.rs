@@ -1,5 +1,6 @@
 //! Implementation of the commands.
 
+mod backups;
 mod directories;
 mod filestore;
 mod netapp;
@@ -39,12 +40,12 @@ pub fn run(command: &Command, environment: &Environment, io: &mut Io<'_>) -> Res
         Command::BackupVaults { command }
         | Command::Netapp {
             command: Netapp::BackupVaults { command },
-        } => netapp::backup_vaults(command, environment, io),
-        Command::Backups { command } => netapp::backups(command, environment, io),
+        } => backups::backup_vaults(command, environment, io),
+        Command::Backups { command } => backups::backups(command, environment, io),
         Command::BackupPolicies { command }
         | Command::Netapp {
             command: Netapp::BackupPolicies { command },
-        } => netapp::backup_policies(command, environment, io),
+        } => backups::backup_policies(command, environment, io),
         Command::Operations { command }
         | Command::Netapp {
             command: Netapp::Operations { command },

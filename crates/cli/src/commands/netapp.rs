@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 
 use super::replications;
-use super::steps::{Body, Tables, delete, last, open, open_named, own};
+use super::steps::{Body, Tables, delete, last, list, open, open_named, own};
 use crate::Environment;
 use crate::args::{
-    Async, BackupFilesRestore, BackupLimits, BackupNamed, BackupPolicies, BackupRestore,
-    BackupVaults, Backups, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate,
+    Async, BackupFilesRestore, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate,
     QuotaRules, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete,
-    VolumeFields, VolumeUpdate, Volumes, WordChanges, Words,
+    VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -18,6 +17,10 @@ use crate::mount;
 use crate::session::{Change, Io, Session};
 use crate::values::Dict;
 
+/// Collection of vaults.
+pub(super) const BACKUP_VAULTS: &str = "backupVaults";
+/// Collection of policies of backups.
+pub(super) const BACKUP_POLICIES: &str = "backupPolicies";
 const POOLS: &str = "table(name.basename():label=STORAGE_POOL_NAME:sort=1,
     name.segment(3):label=LOCATION, serviceLevel, capacityGib, network, state, volumeCapacityGib)";
 
@@ -53,16 +56,13 @@ pub fn pools(
     io: &mut Io<'_>,
 ) -> Result<(), Error> {
     match command {
-        StoragePools::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(
-                &parent,
-                "storagePools",
-                &args.listing,
-                &tables.pick(OWN_POOLS, POOLS)?,
-            )
-        }
+        StoragePools::List(args) => list(
+            args,
+            "storagePools",
+            &tables.pick(OWN_POOLS, POOLS)?,
+            environment,
+            io,
+        ),
         StoragePools::Describe(named) => {
             let mut s = open_named(named, environment, io)?;
             let name = s.name("storagePools", &named.name)?;
@@ -113,8 +113,7 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
         "activeDirectory",
         directory(s, args.active_directory.as_deref())?,
     );
-    body.set("description", args.description.as_deref());
-    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    body.words(&args.words);
     body.set("customPerformanceEnabled", args.custom_performance_enabled);
     body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
     body.int64("totalIops", args.total_iops);
@@ -203,8 +202,7 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
         "activeDirectory",
         directory(s, args.active_directory.as_deref())?,
     );
-    body.set("description", args.description.as_deref());
-    body.set("labels", Session::labels(&current, &args.labels));
+    body.changed_words(&current, &args.words);
     body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
     body.int64("totalIops", args.total_iops);
     update(s, name, body, args.wait, "storage pool")
@@ -218,16 +216,13 @@ pub fn volumes(
     io: &mut Io<'_>,
 ) -> Result<(), Error> {
     match command {
-        Volumes::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(
-                &parent,
-                "volumes",
-                &args.listing,
-                &tables.pick(OWN_VOLUMES, VOLUMES)?,
-            )
-        }
+        Volumes::List(args) => list(
+            args,
+            "volumes",
+            &tables.pick(OWN_VOLUMES, VOLUMES)?,
+            environment,
+            io,
+        ),
         Volumes::Describe(named) => {
             let mut s = open_named(named, environment, io)?;
             let name = s.name("volumes", &named.name)?;
@@ -476,8 +471,7 @@ fn clone_volume(args: &VolumeClone, s: &mut Session<'_, '_>) -> Result<(), Error
     s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
     body.int64("capacityGib", args.capacity.as_ref().map(|c| c.0));
     body.set("throughputMibps", args.throughput_mibps);
-    body.set("description", args.description.as_deref());
-    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    body.words(&args.words);
     let snapshot = match &args.source_snapshot {
         Some(snapshot) if snapshot.starts_with("projects/") => s.name("snapshots", snapshot)?,
         Some(snapshot) => format!("{source}/snapshots/{snapshot}"),
@@ -617,13 +611,13 @@ fn snapshots(
     io: &mut Io<'_>,
 ) -> Result<(), Error> {
     if let Snapshots::List(args) = command {
-        let mut s = open(&args.common, &args.at, environment, io)?;
+        let mut s = open(&args.listed.common, &args.listed.at, environment, io)?;
         let volume = of_volume(&s, args.volume.as_ref(), "list snapshots of")?;
         let format = match tables {
             Tables::Own => own(OWN_SNAPSHOTS)?,
             Tables::Gcloud => Format::plain(Kind::Yaml),
         };
-        return s.list(&volume, "snapshots", &args.listing, &format);
+        return s.list(&volume, "snapshots", &args.listed.listing, &format);
     }
     let (snapshot, verb) = match command {
         Snapshots::Find(args) => return find_file(args, environment, io),
@@ -641,15 +635,13 @@ fn snapshots(
     match command {
         Snapshots::Create(args) => {
             let mut body = Body::default();
-            body.set("description", args.description.as_deref());
-            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            body.words(&args.words);
             create(&mut s, &name, "snapshotId", body, args.wait, "snapshot")
         }
         Snapshots::Update(args) => {
             let current = s.get(&name)?;
             let mut body = Body::default();
-            body.set("description", args.description.as_deref());
-            body.set("labels", Session::labels(&current, &args.labels));
+            body.changed_words(&current, &args.words);
             update(&mut s, name, body, args.wait, "snapshot")
         }
         Snapshots::Rename(args) => {
@@ -679,9 +671,14 @@ fn quota_rules(
 ) -> Result<(), Error> {
     let (rule, verb) = match command {
         QuotaRules::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
+            let mut s = open(&args.listed.common, &args.listed.at, environment, io)?;
             let volume = of_volume(&s, args.volume.as_ref(), "list quota rules of")?;
-            return s.list(&volume, "quotaRules", &args.listing, &own(QUOTA_RULES)?);
+            return s.list(
+                &volume,
+                "quotaRules",
+                &args.listed.listing,
+                &own(QUOTA_RULES)?,
+            );
         }
         QuotaRules::Create(args) => (&args.rule, "create quota rule of"),
         QuotaRules::Describe(args) => (args, "describe quota rule of"),
@@ -696,16 +693,14 @@ fn quota_rules(
             body.set("type", Some(args.r#type.as_str()));
             body.set("target", args.target.as_deref());
             body.set("diskLimitMib", Some(args.disk_limit_mib));
-            body.set("description", args.description.as_deref());
-            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            body.words(&args.words);
             create(&mut s, &name, "quotaRuleId", body, args.wait, "quota rule")
         }
         QuotaRules::Update(args) => {
             let current = s.get(&name)?;
             let mut body = Body::default();
             body.set("diskLimitMib", args.disk_limit_mib);
-            body.set("description", args.description.as_deref());
-            body.set("labels", Session::labels(&current, &args.labels));
+            body.changed_words(&current, &args.words);
             update(&mut s, name, body, args.wait, "quota rule")
         }
         QuotaRules::Delete(args) => {
@@ -811,242 +806,4 @@ fn restore_file(
         last(&args.snapshot)
     ))?;
     s.print(&done, &Format::plain(Kind::None))
-}
-
-const BACKUP_VAULTS: &str = "backupVaults";
-const BACKUP_POLICIES: &str = "backupPolicies";
-const BACKUP_VAULT: &str = "backup vault";
-const BACKUP_POLICY: &str = "backup policy";
-const BACKUP: &str = "backup";
-
-const BACKUP_VAULT_TABLE: &str = "table(name.basename():label=BACKUP_VAULT_NAME:sort=1,
-    name.segment(3):label=LOCATION, state, createTime, stateDetails)";
-const BACKUP_POLICY_TABLE: &str = "table(name.basename():label=BACKUP_POLICY_NAME:sort=1,
-    name.segment(3):label=LOCATION, dailyBackupLimit:label=DAILY, weeklyBackupLimit:label=WEEKLY,
-    monthlyBackupLimit:label=MONTHLY, enabled, assignedVolumeCount:label=VOLUMES)";
-const BACKUP_TABLE: &str = "table(name.basename():label=BACKUP_NAME, state,
-    sourceVolume.basename():label=VOLUME, backupType:label=TYPE, createTime:sort=1,
-    volumeUsageBytes:label=BYTES, chainStorageBytes:label=UPLOADED, stateDetails)";
-
-/// Smallest capacity in GiB of a volume.
-const SMALLEST_GIB: u64 = 100;
-
-fn words(args: &Words, body: &mut Body) {
-    body.set("description", args.description.as_deref());
-    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
-}
-
-fn changed_words(args: &WordChanges, current: &Value, body: &mut Body) {
-    body.set("description", args.description.as_deref());
-    body.set("labels", Session::labels(current, &args.labels));
-}
-
-fn limits(args: &BackupLimits, body: &mut Body) {
-    body.set("dailyBackupLimit", args.daily_backup_limit);
-    body.set("weeklyBackupLimit", args.weekly_backup_limit);
-    body.set("monthlyBackupLimit", args.monthly_backup_limit);
-    body.set("enabled", args.enabled);
-}
-
-/// Runs `weir backup-vaults` and its verbs.
-pub fn backup_vaults(
-    command: &BackupVaults,
-    environment: &Environment,
-    io: &mut Io<'_>,
-) -> Result<(), Error> {
-    match command {
-        BackupVaults::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(
-                &parent,
-                BACKUP_VAULTS,
-                &args.listing,
-                &own(BACKUP_VAULT_TABLE)?,
-            )
-        }
-        BackupVaults::Describe(named) => {
-            let mut s = open_named(named, environment, io)?;
-            let name = s.name(BACKUP_VAULTS, &named.name)?;
-            s.describe(&name)
-        }
-        BackupVaults::Create(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
-            let mut body = Body::default();
-            words(&args.words, &mut body);
-            create(
-                &mut s,
-                &name,
-                "backupVaultId",
-                body,
-                args.wait,
-                BACKUP_VAULT,
-            )
-        }
-        BackupVaults::Update(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
-            let mut body = Body::default();
-            changed_words(&args.words, &s.get(&name)?, &mut body);
-            update(&mut s, name, body, args.wait, BACKUP_VAULT)
-        }
-        BackupVaults::Delete(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_VAULTS, &args.named.name)?;
-            let question = format!("You are about to delete a Backup Vault {name}.");
-            s.confirm_change(args.wait, &question)?;
-            delete(&mut s, name, Vec::new(), args.wait, BACKUP_VAULT)
-        }
-        BackupVaults::Backups { command } => backups(command, environment, io),
-    }
-}
-
-/// Runs `weir backup-policies` and its verbs.
-pub fn backup_policies(
-    command: &BackupPolicies,
-    environment: &Environment,
-    io: &mut Io<'_>,
-) -> Result<(), Error> {
-    match command {
-        BackupPolicies::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            s.list(
-                &parent,
-                BACKUP_POLICIES,
-                &args.listing,
-                &own(BACKUP_POLICY_TABLE)?,
-            )
-        }
-        BackupPolicies::Describe(named) => {
-            let mut s = open_named(named, environment, io)?;
-            let name = s.name(BACKUP_POLICIES, &named.name)?;
-            s.describe(&name)
-        }
-        BackupPolicies::Create(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
-            let mut body = Body::default();
-            limits(&args.limits, &mut body);
-            words(&args.words, &mut body);
-            create(
-                &mut s,
-                &name,
-                "backupPolicyId",
-                body,
-                args.wait,
-                BACKUP_POLICY,
-            )
-        }
-        BackupPolicies::Update(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
-            let mut body = Body::default();
-            limits(&args.limits, &mut body);
-            changed_words(&args.words, &s.get(&name)?, &mut body);
-            update(&mut s, name, body, args.wait, BACKUP_POLICY)
-        }
-        BackupPolicies::Delete(args) => {
-            let mut s = open_named(&args.named, environment, io)?;
-            let name = s.name(BACKUP_POLICIES, &args.named.name)?;
-            let question = format!("You are about to delete a Backup Policy {name}.");
-            s.confirm_change(args.wait, &question)?;
-            delete(&mut s, name, Vec::new(), args.wait, BACKUP_POLICY)
-        }
-    }
-}
-
-/// Returns the full name of a vault.
-fn of_vault(s: &Session<'_, '_>, vault: Option<&String>) -> Result<String, Error> {
-    let vault = vault.ok_or_else(|| {
-        Error::Usage("Missing required argument [--backup-vault]: the vault of backups".to_owned())
-    })?;
-    s.name(BACKUP_VAULTS, vault)
-}
-
-/// Returns the full name of a backup.
-fn backup_name(s: &Session<'_, '_>, args: &BackupNamed) -> Result<String, Error> {
-    let name = &args.named.name;
-    if name.starts_with("projects/") {
-        return s.name("backups", name);
-    }
-    let vault = of_vault(s, args.backup_vault.as_ref())?;
-    // For the check of the name alone.
-    s.name("backups", name)?;
-    Ok(format!("{vault}/backups/{name}"))
-}
-
-/// Runs `weir backups` and its verbs.
-pub fn backups(command: &Backups, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
-    let backup = match command {
-        Backups::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let vault = of_vault(&s, args.backup_vault.as_ref())?;
-            return s.list(&vault, "backups", &args.listing, &own(BACKUP_TABLE)?);
-        }
-        Backups::Create(args) => &args.backup,
-        Backups::Describe(args) => args,
-        Backups::Update(args) => &args.backup,
-        Backups::Delete(args) => &args.backup,
-        Backups::Restore(args) => &args.backup,
-    };
-    let mut s = open_named(&backup.named, environment, io)?;
-    let name = backup_name(&s, backup)?;
-    match command {
-        Backups::Create(args) => {
-            let volume = s.name("volumes", &args.source_volume)?;
-            let mut body = Body::default();
-            let snapshot = args.source_snapshot.as_ref().map(|snapshot| {
-                match snapshot.starts_with("projects/") {
-                    true => snapshot.clone(),
-                    false => format!("{volume}/snapshots/{snapshot}"),
-                }
-            });
-            body.set("sourceVolume", Some(volume));
-            body.set("sourceSnapshot", snapshot);
-            words(&args.words, &mut body);
-            create(&mut s, &name, "backupId", body, args.wait, BACKUP)
-        }
-        Backups::Update(args) => {
-            let mut body = Body::default();
-            changed_words(&args.words, &s.get(&name)?, &mut body);
-            update(&mut s, name, body, args.wait, BACKUP)
-        }
-        Backups::Delete(args) => {
-            let question = format!("You are about to delete a Backup {name}.");
-            s.confirm_change(args.wait, &question)?;
-            delete(&mut s, name, Vec::new(), args.wait, BACKUP)
-        }
-        Backups::Restore(args) => restore_backup(args, &mut s, name),
-        Backups::Describe(_) | Backups::List(_) => s.describe(&name),
-    }
-}
-
-/// Makes a volume of a backup.
-fn restore_backup(
-    args: &BackupRestore,
-    s: &mut Session<'_, '_>,
-    backup: String,
-) -> Result<(), Error> {
-    let name = s.name("volumes", &args.volume)?;
-    s.warn(args.capacity.as_ref().and_then(|c| c.1.as_deref()))?;
-    let capacity = match &args.capacity {
-        Some(capacity) => capacity.0.to_string(),
-        None => {
-            let current = s.get(&backup)?;
-            let bytes = current.get("volumeUsageBytes").and_then(Value::as_str);
-            let bytes: u64 = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
-            bytes.div_ceil(1 << 30).max(SMALLEST_GIB).to_string()
-        }
-    };
-    let mut body = Body::default();
-    body.set("storagePool", Some(args.storage_pool.as_str()));
-    body.set("capacityGib", Some(capacity));
-    body.set("protocols", Some(json!(args.protocols.0)));
-    let share = args.share_name.as_deref().unwrap_or(last(&name));
-    body.set("shareName", Some(share));
-    body.set("snapshotDirectory", Some(true));
-    body.set("restoreParameters", Some(json!({"sourceBackup": backup})));
-    create(s, &name, "volumeId", body, args.wait, "volume")
 }

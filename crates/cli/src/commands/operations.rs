@@ -1,6 +1,6 @@
 //! Operations and locations.
 
-use super::steps::{last, open, open_named, own};
+use super::steps::{last, list, open, open_named, own};
 use crate::Environment;
 use crate::args::{At, Locations, Operations};
 use crate::error::Error;
@@ -23,9 +23,7 @@ pub fn operations(
 ) -> Result<(), Error> {
     let named = match command {
         Operations::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
-            let parent = s.listed(&args.at);
-            return s.list(&parent, "operations", &args.listing, &own(OPERATIONS)?);
+            return list(args, "operations", &own(OPERATIONS)?, environment, io);
         }
         Operations::Describe(named)
         | Operations::Wait(named)

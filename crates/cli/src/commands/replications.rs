@@ -18,10 +18,10 @@ pub fn run(
 ) -> Result<(), Error> {
     let (one, what) = match command {
         Replications::List(args) => {
-            let mut s = open(&args.common, &args.at, environment, io)?;
+            let mut s = open(&args.listed.common, &args.listed.at, environment, io)?;
             let volume = of_volume(&s, args.volume.as_ref(), "list replications of")?;
             let format = Format::plain(Kind::Yaml);
-            return s.list(&volume, "replications", &args.listing, &format);
+            return s.list(&volume, "replications", &args.listed.listing, &format);
         }
         Replications::Create(args) => (&args.one.replication, "create replication of"),
         Replications::Describe(args) => (args, "describe replication of"),
@@ -45,8 +45,7 @@ pub fn run(
             let mut body = Body::default();
             let schedule = args.replication_schedule.as_deref();
             body.set("replicationSchedule", schedule);
-            body.set("description", args.description.as_deref());
-            body.set("labels", Session::labels(&current, &args.labels));
+            body.changed_words(&current, &args.words);
             update(&mut s, name, body, args.one.wait, "replication")
         }
         Replications::Stop(args) => {
@@ -103,8 +102,7 @@ fn make(args: &ReplicationCreate, name: &str, s: &mut Session<'_, '_>) -> Result
     let schedule = args.replication_schedule.as_str();
     body.set("replicationSchedule", Some(schedule));
     body.set("destinationVolumeParameters", Some(Value::Object(to.0)));
-    body.set("description", args.description.as_deref());
-    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    body.words(&args.words);
     let no_wait = args.one.wait;
     create(s, name, "replicationId", body, no_wait, "replication")
 }

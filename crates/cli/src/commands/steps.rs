@@ -1,9 +1,9 @@
 //! Steps that commands share: a session, a body, a deletion.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Environment;
-use crate::args::{Async, At, Common, Named};
+use crate::args::{Async, At, Common, Listed, Named, WordChanges, Words};
 use crate::error::Error;
 use crate::format::{self, Format, Kind};
 use crate::http::Method;
@@ -85,6 +85,18 @@ impl Body {
         self.set(name, value.map(|v| v.to_string()));
     }
 
+    /// Adds the description and labels of a new resource.
+    pub(super) fn words(&mut self, args: &Words) {
+        self.set("description", args.description.as_deref());
+        self.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    }
+
+    /// Adds the changes to the description and labels of a resource.
+    pub(super) fn changed_words(&mut self, current: &Value, args: &WordChanges) {
+        self.set("description", args.description.as_deref());
+        self.set("labels", Session::labels(current, &args.labels));
+    }
+
     /// Returns the fields, comma-separated: the mask of a change.
     pub(super) fn mask(&self) -> Result<String, Error> {
         if self.0.is_empty() {
@@ -94,6 +106,19 @@ impl Body {
         }
         Ok(self.0.keys().cloned().collect::<Vec<_>>().join(","))
     }
+}
+
+/// Prints the resources of a collection.
+pub(super) fn list(
+    args: &Listed,
+    collection: &str,
+    format: &Format,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let mut s = open(&args.common, &args.at, environment, io)?;
+    let parent = s.listed(&args.at);
+    s.list(&parent, collection, &args.listing, format)
 }
 
 /// Returns the last part of a full name.
