@@ -63,6 +63,11 @@ impl FilePath {
         Ok(FilePath(names))
     }
 
+    /// Returns the names from the root on.
+    pub fn names(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
     /// Returns the names of the directories, and the name of the file.
     pub fn split(&self) -> (&[Vec<u8>], &[u8]) {
         match self.0.split_last() {

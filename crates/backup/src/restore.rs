@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::backup as limits;
-use weir_volume::{Incoming, Mark, Position, Receive, Volume};
+use weir_volume::{ContentHash, Incoming, Mark, Position, Receive, Volume};
 
 use crate::chunk::Chunk;
 use crate::error::BackupError;
@@ -33,37 +33,19 @@ pub fn restore(
     volume: &Arc<Volume>,
     watch: Watch<'_>,
 ) -> Result<u32, BackupError> {
-    let target = backup.identity().ok_or_else(|| backup.malformed())?;
-    let mut receive = volume.receive(&Incoming {
-        base: None,
-        target,
-        name: backup.snapshot.clone(),
-        label: backup.label.clone(),
-        created: backup.time(),
-        next_ino: backup.next_ino,
-        key: backup.key,
-    })?;
+    let mut receive = begin(backup, volume)?;
     let mut groups = Groups::new(vault, backup, receive.mark().position)?;
     let mut progress = Progress {
         contents: receive.mark().logical,
         moved: receive.mark().wire,
     };
     while let Some(group) = groups.next_group()? {
-        let read = vault.chunks(&pieces(&group))?;
-        progress.moved += read.moved;
-        let mut position = Position::START;
-        for entry in &group {
-            progress.contents += apply(vault, &mut receive, entry, &read)?;
-            position = entry.at().behind();
-        }
-        receive.commit(mark(position, progress))?;
+        receive_group(vault, &mut receive, &group, &mut progress)?;
         if !watch(progress) {
             return Err(BackupError::Stopped);
         }
     }
-    receive.commit(mark(Position::END, progress))?;
-    receive.checkpoint()?;
-    let content = receive.content_walk()?.finish()?;
+    let content = end(&mut receive, progress)?;
     if content != backup.content {
         receive.discard()?;
         return Err(BackupError::Different);
@@ -71,7 +53,45 @@ pub fn restore(
     Ok(receive.finish(content)?)
 }
 
-pub(crate) fn mark(position: Position, progress: Progress) -> Mark {
+/// Begins to receive a backup's snapshot into an empty volume, or goes on.
+pub(crate) fn begin(backup: &Backup, volume: &Arc<Volume>) -> Result<Receive, BackupError> {
+    Ok(volume.receive(&Incoming {
+        base: None,
+        target: backup.identity().ok_or_else(|| backup.malformed())?,
+        name: backup.snapshot.clone(),
+        label: backup.label.clone(),
+        created: backup.time(),
+        next_ino: backup.next_ino,
+        key: backup.key,
+    })?)
+}
+
+/// Receives entries that follow each other, with their contents.
+pub(crate) fn receive_group(
+    vault: &Vault,
+    receive: &mut Receive,
+    group: &[Entry],
+    progress: &mut Progress,
+) -> Result<(), BackupError> {
+    let Some(last) = group.last() else {
+        return Ok(());
+    };
+    let read = vault.chunks(&pieces(group))?;
+    progress.moved += read.moved;
+    for entry in group {
+        progress.contents += apply(vault, receive, entry, &read)?;
+    }
+    Ok(receive.commit(mark(last.at().behind(), *progress))?)
+}
+
+/// Completes what was received. Returns the hash of its contents.
+pub(crate) fn end(receive: &mut Receive, progress: Progress) -> Result<ContentHash, BackupError> {
+    receive.commit(mark(Position::END, progress))?;
+    receive.checkpoint()?;
+    Ok(receive.content_walk()?.finish()?)
+}
+
+fn mark(position: Position, progress: Progress) -> Mark {
     Mark {
         position,
         digest: 0,
@@ -108,7 +128,7 @@ pub(crate) fn contents(
 }
 
 /// Receives an entry. Returns the bytes of contents in it.
-pub(crate) fn apply(
+fn apply(
     vault: &Vault,
     receive: &mut Receive,
     entry: &Entry,

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_base::Ino;
-use weir_volume::{Incoming, Leads, Position, Volume, leads};
+use weir_volume::{Leads, Position, Volume, leads};
 
 use crate::error::BackupError;
 use crate::manifest::Entry;
-use crate::restore::{Groups, apply, mark, pieces};
+use crate::restore::{Groups, begin, end, receive_group};
 use crate::vault::{Backup, Vault};
 use crate::{Progress, Watch};
 
@@ -133,15 +133,7 @@ pub fn restore_files(
     watch: Watch<'_>,
 ) -> Result<(), BackupError> {
     let selected = select(vault, backup, volume.root(), paths)?;
-    let mut receive = volume.receive(&Incoming {
-        base: None,
-        target: backup.identity().ok_or_else(|| backup.malformed())?,
-        name: backup.snapshot.clone(),
-        label: backup.label.clone(),
-        created: backup.time(),
-        next_ino: backup.next_ino,
-        key: backup.key,
-    })?;
+    let mut receive = begin(backup, volume)?;
     let mut progress = Progress::default();
     for ino in selected.inodes() {
         let mut groups = Groups::new(vault, backup, Position::of_inode(ino))?;
@@ -152,24 +144,13 @@ pub fn restore_files(
             };
             more = group.last().is_some_and(|last| last.at().inode() == ino);
             group.retain(|entry| selected.has(ino, entry));
-            let read = vault.chunks(&pieces(&group))?;
-            progress.moved += read.moved;
-            let mut position = Position::of_inode(ino);
-            for entry in &group {
-                progress.contents += apply(vault, &mut receive, entry, &read)?;
-                position = entry.at().behind();
-            }
-            if !group.is_empty() {
-                receive.commit(mark(position, progress))?;
-            }
+            receive_group(vault, &mut receive, &group, &mut progress)?;
             if !watch(progress) {
                 return Err(BackupError::Stopped);
             }
         }
     }
-    receive.commit(mark(Position::END, progress))?;
-    receive.checkpoint()?;
-    let content = receive.content_walk()?.finish()?;
+    let content = end(&mut receive, progress)?;
     receive.finish(content)?;
     Ok(())
 }

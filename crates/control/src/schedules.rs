@@ -15,7 +15,8 @@ use crate::accept::Inputs;
 use crate::backups::DELETION_FAILED;
 use crate::jobs::{JobContext, Place};
 use crate::model::{
-    Actor, Backup, Extra, Labels, Operation, Period, Role, Run, SNAPMIRROR_LABEL, State, Volume,
+    Actor, Backup, Extra, Labels, Operation, Period, Role, Run, Runs, SNAPMIRROR_LABEL, State,
+    Volume,
 };
 use crate::mutation::{Mutation, NewBackup, NewSnapshot};
 use crate::name::{BackupName, Name, SnapshotName, VolumeName};
@@ -142,16 +143,42 @@ impl Schedules {
 
     /// Stores corrected times; if that fails, the next minute retries.
     async fn settle(&self, volume: &VolumeName, now: i64) {
-        let settled = self.context.store.commit_with_retry(|tx| {
-            if let Some(volume) = tx.view.volume(volume).cloned() {
-                let mut volume = Volume::clone(&volume);
-                policy::settle(&mut volume, now);
-                tx.note_volume(volume);
-            }
-        });
+        let settled = self.note(volume, |_, volume| policy::settle(volume, now));
         if let Err(why) = settled.await {
             tracing::info!(%why, "catalog unavailable; left for the next start");
         }
+    }
+
+    /// Stores what `change` does to a volume that is still there.
+    async fn note(
+        &self,
+        volume: &VolumeName,
+        change: impl Fn(&View, &mut Volume),
+    ) -> Result<(), Refusal> {
+        let noted = self.context.store.commit_with_retry(|tx| {
+            if let Some(volume) = tx.view.volume(volume).cloned() {
+                let mut volume = Volume::clone(&volume);
+                change(&tx.view, &mut volume);
+                tx.note_volume(volume);
+            }
+        });
+        noted.await.map(drop)
+    }
+
+    /// Returns a failure as an error. One that will recur counts as a run in the times that `runs`
+    /// returns, so that it is not retried every minute.
+    async fn failed(
+        &self,
+        why: Refusal,
+        volume: &VolumeName,
+        (period, now): (Period, i64),
+        runs: fn(&mut Volume) -> &mut Runs,
+    ) -> Result<(), Refusal> {
+        if !matches!(why.status, Status::Unavailable | Status::Aborted) {
+            let noted = self.note(volume, |_, volume| policy::ran(runs(volume), period, now));
+            noted.await?;
+        }
+        Err(why)
     }
 
     async fn take(&self, volume: &VolumeName, period: Period, now: i64) -> Result<(), Refusal> {
@@ -164,18 +191,10 @@ impl Schedules {
         };
         let taken = self.submit(Mutation::CreateSnapshot(name, new)).await;
         let Err(why) = taken else { return Ok(()) };
-        // A failure that will recur is not retried every minute.
-        if !matches!(why.status, Status::Unavailable | Status::Aborted) {
-            let noted = self.context.store.commit_with_retry(|tx| {
-                if let Some(volume) = tx.view.volume(volume).cloned() {
-                    let mut volume = Volume::clone(&volume);
-                    policy::ran(&mut volume.snapshot_runs, period, now);
-                    tx.note_volume(volume);
-                }
-            });
-            noted.await?;
-        }
-        Err(why)
+        self.failed(why, volume, (period, now), |volume| {
+            &mut volume.snapshot_runs
+        })
+        .await
     }
 
     /// Begins backups that are due, and the deletion of those in excess. Neither is waited for:
@@ -216,22 +235,18 @@ impl Schedules {
 
     /// Stores the times from which the schedules of a volume's backup policy count.
     async fn settle_backups(&self, volume: &VolumeName, now: i64) {
-        let settled = self.context.store.commit_with_retry(|tx| {
-            if let Some(volume) = tx.view.volume(volume).cloned() {
-                let mut volume = Volume::clone(&volume);
-                let rules = rules::backup::schedules(&tx.view, &volume);
-                let since = Run {
-                    since: now,
-                    last: None,
-                };
-                let runs = &mut volume.backup_runs;
-                runs.retain(|period, _| rules.contains_key(period));
-                for period in rules.keys() {
-                    runs.entry(*period).or_insert(since);
-                }
-                policy::correct(runs, now);
-                tx.note_volume(volume);
+        let settled = self.note(volume, |view, volume| {
+            let rules = rules::backup::schedules(view, volume);
+            let since = Run {
+                since: now,
+                last: None,
+            };
+            let runs = &mut volume.backup_runs;
+            runs.retain(|period, _| rules.contains_key(period));
+            for period in rules.keys() {
+                runs.entry(*period).or_insert(since);
             }
+            policy::correct(runs, now);
         });
         if let Err(why) = settled.await {
             tracing::info!(%why, "catalog unavailable; left for the next start");
@@ -266,18 +281,10 @@ impl Schedules {
         };
         let begun = self.begin(Mutation::CreateBackup(name(&id), new)).await;
         let Err(why) = begun else { return Ok(()) };
-        // A failure that will recur is not retried every minute.
-        if !matches!(why.status, Status::Unavailable | Status::Aborted) {
-            let noted = self.context.store.commit_with_retry(|tx| {
-                if let Some(volume) = tx.view.volume(&volume.name).cloned() {
-                    let mut volume = Volume::clone(&volume);
-                    policy::ran(&mut volume.backup_runs, period, now);
-                    tx.note_volume(volume);
-                }
-            });
-            noted.await?;
-        }
-        Err(why)
+        self.failed(why, &volume.name, (period, now), |volume| {
+            &mut volume.backup_runs
+        })
+        .await
     }
 
     /// Deletes the oldest snapshots of a schedule until only `keep` are left. Snapshots that

@@ -35,12 +35,17 @@ pub struct Backups {
 /// # Errors
 /// The file of keys cannot be read, or is malformed.
 pub fn vault_keys(folder: &Path) -> Outcome<BTreeMap<String, VaultKey>> {
-    let malformed = |vault: &str| BackendError::Precondition(format!("{KEYS}: no key of {vault}"));
     let keys = read_keys(folder)?.into_iter().map(|(vault, text)| {
-        let key = VaultKey::from_hex(&text).ok_or_else(|| malformed(&vault))?;
+        let key = parsed(&vault, &text)?;
         Ok((vault, key))
     });
     keys.collect()
+}
+
+/// Reads the key of a vault.
+fn parsed(vault: &str, text: &str) -> Outcome<VaultKey> {
+    let malformed = || BackendError::Precondition(format!("{KEYS}: no key of {vault}"));
+    VaultKey::from_hex(text).ok_or_else(malformed)
 }
 
 fn read_keys(folder: &Path) -> Outcome<BTreeMap<String, String>> {
@@ -110,11 +115,8 @@ impl Backups {
     }
 
     fn key(&self, vault: &str) -> Outcome<Option<VaultKey>> {
-        let Some(text) = read_keys(&self.folder)?.remove(vault) else {
-            return Ok(None);
-        };
-        let malformed = || BackendError::Precondition(format!("{KEYS}: no key of {vault}"));
-        VaultKey::from_hex(&text).map(Some).ok_or_else(malformed)
+        let text = read_keys(&self.folder)?.remove(vault);
+        text.map(|text| parsed(vault, &text)).transpose()
     }
 
     fn open(&self, vault: &str) -> Outcome<Vault> {
@@ -256,8 +258,7 @@ impl Backups {
         let backup = vault.backup(&spec.backup).map_err(refused)?;
         let names = |path: &String| {
             let path = FilePath::parse(path.as_bytes()).map_err(BackendError::Precondition)?;
-            let (dirs, name) = path.split();
-            Ok(dirs.iter().cloned().chain([name.to_vec()]).collect())
+            Ok(path.names().to_vec())
         };
         let paths: Outcome<Vec<Vec<Vec<u8>>>> = spec.files.iter().map(names).collect();
         let mut watch = |_| self.goes_on();

@@ -75,8 +75,7 @@ impl SnapshotFiles {
             "" => Vec::new(),
             _ => {
                 let path = FilePath::parse(directory.as_bytes()).map_err(invalid)?;
-                let (dirs, name) = path.split();
-                dirs.iter().cloned().chain([name.to_vec()]).collect()
+                path.names().to_vec()
             }
         };
         let from = Tree::of_snapshot(from);

@@ -354,7 +354,7 @@ impl Pair {
                 None
             }
             None => {
-                // What was received is applied first.
+                // Received entries are applied first.
                 self.standby.drain();
                 let was = self.inner.lock().rules.state().open;
                 let before = self.engine.position();

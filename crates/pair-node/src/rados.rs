@@ -324,7 +324,7 @@ mod tests {
         let begins = || Ok(first);
         let read = client.ask_objects(&sides[0], "x", None, begins).await;
         assert_eq!(read.unwrap(), Swap::Lost(first));
-        // Of another that makes it as well, the first one counts.
+        // If another one makes it as well, the first one counts.
         let other = || Ok(Register::new(Side::B));
         let read = client.ask_objects(&sides[1], "x", None, other).await;
         assert_eq!(read.unwrap(), Swap::Lost(first));
@@ -346,7 +346,7 @@ mod tests {
             .ask_objects(&a, "x", None, || Ok(first))
             .await
             .unwrap();
-        // What is compared is the attribute, whatever was read.
+        // The attribute is compared, whatever was read.
         let guard = |version: u64| Step::Compare {
             attribute: VERSION,
             comparison: Comparison::Equal,

@@ -64,13 +64,8 @@ fn note(pair: &Pair, reply: std::result::Result<(), String>) {
 /// Reads the register; a witness that knows no such pair replies as well.
 async fn look(pair: &Arc<Pair>, at: &WitnessAt) -> Result<()> {
     let first = || bail!("cannot read the register: there is no such pair");
-    let id = pair.engine.aggregate().id().to_string();
-    if postgres::is_database(&at.address) {
-        return postgres::ask(&at.address, &id, None, first).await.map(drop);
-    }
-    if rados::is_pool(&at.address) {
-        let asked = pair.rados.ask(&at.address, &id, None, first);
-        return asked.await.map(drop);
+    if let Some(asked) = ask_store(pair, at, None, first).await {
+        return asked.map(drop);
     }
     match put(pair, at, Question::Read).await? {
         Reply::Refused => bail!("cannot read the register: refused"),
@@ -136,13 +131,27 @@ fn first(pair: &Pair) -> Result<Register> {
     }
 }
 
-async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
-    let id = pair.engine.aggregate().id().to_string();
-    if postgres::is_database(&at.address) {
-        return postgres::ask(&at.address, &id, to, || first(pair)).await;
+/// Reads the register of a witness that is a row or an object, or changes it to `to`. `None`: the
+/// witness is neither.
+async fn ask_store(
+    pair: &Arc<Pair>,
+    at: &WitnessAt,
+    to: Option<Register>,
+    first: impl FnOnce() -> Result<Register>,
+) -> Option<Result<Swap>> {
+    let (address, id) = (&at.address, pair.engine.aggregate().id().to_string());
+    if postgres::is_database(address) {
+        return Some(postgres::ask(address, &id, to, first).await);
     }
-    if rados::is_pool(&at.address) {
-        return pair.rados.ask(&at.address, &id, to, || first(pair)).await;
+    if rados::is_pool(address) {
+        return Some(pair.rados.ask(address, &id, to, first).await);
+    }
+    None
+}
+
+async fn remote(pair: &Arc<Pair>, at: &WitnessAt, to: Option<Register>) -> Result<Swap> {
+    if let Some(asked) = ask_store(pair, at, to, || first(pair)).await {
+        return asked;
     }
     let question = to.map_or(Question::Read, Question::Swap);
     match put(pair, at, question).await? {

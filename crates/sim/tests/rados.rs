@@ -235,7 +235,7 @@ fn the_log_is_written_before_the_old_owner_is_shut_out_and_data_after() {
     log.write(BlockAddr(2), block(&pool, 3)).wait().unwrap();
     new.session().write_file("f", b"new").unwrap();
     assert!(waits(&mut write) && waits(&mut superblock));
-    // What the old one has sent gets in until then.
+    // Operations of the old one get in until then.
     let under_way = old.device().write(BlockAddr(5000), block(&pool, 1));
     cluster.hold(&first.client, false);
     cluster.release(&Choices::new(1));

@@ -606,7 +606,7 @@ async fn backups_are_made_and_deleted_by_their_policy() {
     timed.pass(60).await;
     assert_eq!(timed.back_up(60).await, thursday);
 
-    // What fails is shown until one succeeds.
+    // A failed backup is shown until one succeeds.
     let fault = || Fault::Before(BackendError::Precondition("denied".to_owned()));
     timed.node.inject("backup_take", fault());
     let failed = ("v-daily-2026-12-05-0333".to_owned(), State::Error);

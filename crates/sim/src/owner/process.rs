@@ -314,7 +314,7 @@ impl World {
                 OwnerAction::Touch { sent, alone } => self.touch(process, sent, alone),
                 OwnerAction::AllowReplies { until, .. } => self.processes[process].until = until,
                 OwnerAction::Drop(_) => {
-                    // What its library has sent may arrive.
+                    // Operations that its library has sent may arrive.
                     let loses = self.choices.chance(1, 2);
                     self.end(process, loses);
                 }
