@@ -1,5 +1,6 @@
 """A Ceph of one monitor, one manager and one OSD on 127.0.0.1, in a temporary folder, and servers of Weir on it."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 
 WEIR = os.environ.get("WEIR", "weir")
 KILLTEST = os.environ.get("KILLTEST", "weir-killtest")
@@ -197,7 +199,24 @@ class Ceph:
         self.folder.cleanup()
 
 
-class Server:
+class Client:
+    """A client of the server at `port`."""
+
+    def url(self, name):
+        options = f"version=3&nfsport={self.port}&mountport={self.port}&auto-traverse-mounts=0"
+        return f"nfs://127.0.0.1/vol1/{name}?{options}"
+
+    def put(self, path, name, seconds=60):
+        return subprocess.run(["nfs-cp", path, self.url(name)], capture_output=True, text=True, timeout=seconds, check=False)
+
+    def cat(self, name):
+        done = subprocess.run(["nfs-cat", self.url(name)], capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout
+
+
+class Server(Client):
     """`weir serve` on an aggregate of the cluster, with a data folder of its own."""
 
     def __init__(self, ceph, aggregate, folder, *arguments, user=None):
@@ -252,15 +271,26 @@ class Server:
             self.process.wait()
         self.log.close()
 
-    def url(self, name):
-        options = f"version=3&nfsport={self.port}&mountport={self.port}&auto-traverse-mounts=0"
-        return f"nfs://127.0.0.1/vol1/{name}?{options}"
 
-    def put(self, path, name, seconds=60):
-        return subprocess.run(["nfs-cp", path, self.url(name)], capture_output=True, text=True, timeout=seconds, check=False)
+class OnCluster(unittest.TestCase):
+    """Tests that share a cluster, each with a folder of its own."""
 
-    def cat(self, name):
-        done = subprocess.run(["nfs-cat", self.url(name)], capture_output=True, timeout=60, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return done.stdout
+    cephx = False
+
+    @classmethod
+    def setUpClass(cls):
+        cls.ceph = Ceph(cephx=cls.cephx)
+        cls.addClassCleanup(cls.ceph.close)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="weir-on-ceph-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def file(self, size, name="file"):
+        """A file of random bytes: its path, and its sum."""
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as out:
+            out.write(os.urandom(size))
+        with open(path, "rb") as back:
+            return path, hashlib.sha256(back.read()).hexdigest()

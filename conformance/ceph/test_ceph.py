@@ -8,40 +8,22 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 import unittest
 import urllib.request
 
-from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, Ceph, Server
+from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, OnCluster, Server
 
 ROUNDS = os.environ.get("KILL_ROUNDS", "6")
 # A call of NFSv3's procedure 0, with its record mark.
 NULL = struct.pack(">11I", 0x80000000 | 40, 7, 0, 2, 100003, 3, 0, 0, 0, 0, 0)
 
 
-class OnCeph(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.ceph = Ceph()
-        cls.addClassCleanup(cls.ceph.close)
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="weir-on-ceph-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class OnCeph(OnCluster):
     def server(self, aggregate, name="a", *arguments):
         server = Server(self.ceph, aggregate, os.path.join(self.folder, name), *arguments)
         self.addCleanup(server.close)
         return server
-
-    def file(self, size, name="file"):
-        path = os.path.join(self.folder, name)
-        with open(path, "wb") as out:
-            out.write(os.urandom(size))
-        with open(path, "rb") as back:
-            return path, hashlib.sha256(back.read()).hexdigest()
 
     def check(self, server):
         """`weir check` of the aggregate, from a folder that no server had."""
@@ -204,13 +186,14 @@ class OnCeph(unittest.TestCase):
         self.assertIn("install the package librados2", done.stderr)
 
 
-class Rights(unittest.TestCase):
+class Rights(OnCluster):
     """Users with keys, on a cluster that asks for them."""
+
+    cephx = True
 
     @classmethod
     def setUpClass(cls):
-        cls.ceph = Ceph(cephx=True)
-        cls.addClassCleanup(cls.ceph.close)
+        super().setUpClass()
         with open(os.path.join(HERE, "../../docs/operating/cluster.md"), encoding="utf-8") as document:
             found = re.search(r"get-or-create client\.weir mon '([^']+)' osd '([^']+)'", document.read())
         cls.mon, cls.osd = found[1], found[2]
@@ -218,11 +201,9 @@ class Rights(unittest.TestCase):
     def serve_twice(self, name, mon, osd):
         """A server that is killed, and the one that takes over from it."""
         self.ceph.user(f"client.{name}", mon=mon, osd=osd)
-        folder = tempfile.TemporaryDirectory(prefix="weir-on-ceph-")
-        self.addCleanup(folder.cleanup)
         servers = []
         for data in ("a", "b"):
-            server = Server(self.ceph, name, os.path.join(folder.name, data), user=f"client.{name}")
+            server = Server(self.ceph, name, os.path.join(self.folder, name, data), user=f"client.{name}")
             self.addCleanup(server.close)
             servers.append(server)
             self.ceph.until("it serves, or ends", lambda s=server: "listening on" in s.output() or s.process.poll() is not None)

@@ -7,17 +7,16 @@ import re
 import signal
 import socket
 import subprocess
-import tempfile
 import unittest
 
-from ceph import POOL, WEIR, Ceph, free_ports
+from ceph import HERE, POOL, WEIR, Client, OnCluster, free_ports
 
 
-class Node:
+class Node(Client):
     """A node of the pair."""
 
-    def __init__(self, test, name, nfs):
-        self.ceph, self.data, self.nfs = test.ceph, os.path.join(test.folder, name), nfs
+    def __init__(self, test, name, port):
+        self.ceph, self.data, self.port = test.ceph, os.path.join(test.folder, name), port
         self.process = None
         test.addCleanup(self.kill)
 
@@ -28,7 +27,7 @@ class Node:
     def start(self):
         with open(self.data + ".log", "ab") as log:
             self.process = subprocess.Popen(
-                [WEIR, "serve", "--data", self.data, "--nfs", f"127.0.0.1:{self.nfs}", "--memory", "256M", "--no-rpcbind",
+                [WEIR, "serve", "--data", self.data, "--nfs", f"127.0.0.1:{self.port}", "--memory", "256M", "--no-rpcbind",
                  "--api", "off"], env=self.ceph.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self):
@@ -41,47 +40,16 @@ class Node:
 
     def listens(self):
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.nfs)) == 0
-
-    def url(self, name):
-        return f"nfs://127.0.0.1/vol1/{name}?version=3&nfsport={self.nfs}&mountport={self.nfs}&auto-traverse-mounts=0"
-
-    def cat(self, name):
-        return subprocess.run(["nfs-cat", self.url(name)], capture_output=True, timeout=60, check=True).stdout
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-class PoolDecides(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.ceph = Ceph()
-        cls.addClassCleanup(cls.ceph.close)
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="weir-witness-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def register(self, aggregate):
-        """The register as an operator would read it."""
-        read = self.ceph.run("rados", "-p", POOL, "-N", "weir-witness", "get", f"pair.{aggregate}", "-")
-        return json.loads(read.stdout)
-
-    def in_sync(self, *nodes):
-        for node in nodes:
-            self.ceph.until("the pair is in sync", lambda node=node: re.search(r"in sync +yes", node.shows()), 90)
-
-    def test_an_object_decides_who_serves(self):
+class Pairs(OnCluster):
+    def pair(self, witness):
+        """Two nodes that know each other, not started, and the name of their aggregate."""
         ports = free_ports(3)
         a, b = Node(self, "a", ports), Node(self, "b", ports + 1)
-        listen, witness = f"127.0.0.1:{ports + 2}", f"rados:{POOL}?conf={self.ceph.conf}"
-        create = ["pair", "create", "--data", a.data, "--listen", listen, "--witness"]
-        for wrong, why in (("rados:", "names no pool"), (f"rados:{POOL}/x", "names no pool"), (f"rados:{POOL}?pool=x", "names no pool")):
-            status, said = a.weir(*create, wrong)
-            self.assertEqual(status, 2, said)
-            self.assertIn(why, said)
-        status, said = a.weir(*create, witness, "--witness-certificate", "ab" * 32)
-        self.assertEqual(status, 2, said)
-        status, made = a.weir(*create, witness)
+        listen = f"127.0.0.1:{ports + 2}"
+        status, made = a.weir("pair", "create", "--data", a.data, "--listen", listen, "--witness", witness)
         self.assertEqual(status, 0, made)
         aggregate = re.search(r"--aggregate (\S+)", made)[1]
         certificate = re.search(r"--partner-certificate (\S+)", made)[1]
@@ -92,6 +60,32 @@ class PoolDecides(unittest.TestCase):
         accept = re.search(r"weir pair accept .*? ([0-9a-f]{64})", joined)[1]
         status, said = a.weir("pair", "accept", "--data", a.data, accept)
         self.assertEqual(status, 0, said)
+        return a, b, aggregate
+
+
+class PoolDecides(Pairs):
+    def register(self, aggregate):
+        """The register as an operator would read it."""
+        read = self.ceph.run("rados", "-p", POOL, "-N", "weir-witness", "get", f"pair.{aggregate}", "-")
+        return json.loads(read.stdout)
+
+    def in_sync(self, *nodes):
+        for node in nodes:
+            self.ceph.until("the pair is in sync", lambda node=node: re.search(r"in sync +yes", node.shows()), 90)
+
+    def test_addresses_of_no_pool_are_refused(self):
+        node = Node(self, "none", free_ports(1))
+        create = ["pair", "create", "--data", node.data, "--listen", "127.0.0.1:1", "--witness"]
+        for wrong in ("rados:", f"rados:{POOL}/x", f"rados:{POOL}?pool=x"):
+            status, said = node.weir(*create, wrong)
+            self.assertEqual(status, 2, said)
+            self.assertIn("names no pool", said)
+        status, said = node.weir(*create, f"rados:{POOL}", "--witness-certificate", "ab" * 32)
+        self.assertEqual(status, 2, said)
+
+    def test_an_object_decides_who_serves(self):
+        witness = f"rados:{POOL}?conf={self.ceph.conf}"
+        a, b, aggregate = self.pair(witness)
         a.start()
         self.ceph.until("the first serves", a.listens)
         b.start()
@@ -99,12 +93,8 @@ class PoolDecides(unittest.TestCase):
         self.assertRegex(a.shows(), rf"witness +rados:{POOL}")
         self.assertTrue(self.register(aggregate)["mirrored"])
 
-        path = os.path.join(self.folder, "file")
-        with open(path, "wb") as file:
-            file.write(os.urandom(4 << 20))
-        with open(path, "rb") as file:
-            want = hashlib.sha256(file.read()).hexdigest()
-        subprocess.run(["nfs-cp", path, a.url("one")], check=True, capture_output=True, timeout=60)
+        path, want = self.file(4 << 20)
+        self.assertEqual(a.put(path, "one").returncode, 0)
         a.kill()
         self.ceph.until("the second serves", b.listens)
         self.assertEqual(hashlib.sha256(b.cat("one")).hexdigest(), want)
@@ -126,6 +116,36 @@ class PoolDecides(unittest.TestCase):
         self.ceph.until("the first serves", a.listens)
         self.assertEqual(hashlib.sha256(a.cat("one")).hexdigest(), want)
         self.assertEqual(self.register(aggregate)["primary"], "a")
+
+
+class Rights(Pairs):
+    """A witness's user, on a cluster that asks for keys."""
+
+    cephx = True
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with open(os.path.join(HERE, "../../docs/operating/mirror.md"), encoding="utf-8") as document:
+            found = re.search(r"The user needs `mon '([^']+)'` and\s+`osd '([^']+)'`", document.read())
+        cls.mon, cls.osd = found[1], found[2].replace("POOL", POOL)
+
+    def asks_as(self, user, osd):
+        """The first node of a pair, started, whose witness is asked as this user."""
+        self.ceph.user(user, mon=self.mon, osd=osd)
+        keyring = self.ceph.keyring(user)
+        node, _, _ = self.pair(f"rados:{POOL}?conf={self.ceph.conf}&user={user}&keyring={keyring}")
+        node.start()
+        return node
+
+    def test_the_documented_rights_suffice(self):
+        node = self.asks_as("client.witness", self.osd)
+        self.ceph.until("it serves", node.listens)
+
+    def test_nothing_less_suffices(self):
+        node = self.asks_as("client.reader", self.osd.replace("rw", "r"))
+        self.ceph.until("it says why it does not serve", lambda: "Operation not permitted" in node.shows())
+        self.assertFalse(node.listens())
 
 
 if __name__ == "__main__":
