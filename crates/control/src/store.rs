@@ -376,9 +376,10 @@ fn closing() -> Refusal {
     )
 }
 
-/// Copy of the catalog on another machine.
+/// Copy of the catalog, and of the files that belong to it, in a second place: a pair's partner, a
+/// cluster.
 pub trait CatalogCopy: Send + Sync {
-    /// Returns once the copy is the catalog as it is now, or none is needed.
+    /// Returns once the copy is the catalog and the files as they are now, or none is needed.
     fn bring_up_to_date(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 

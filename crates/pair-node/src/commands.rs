@@ -49,17 +49,7 @@ impl Commands for PairCommands {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
         let Some(request) = request.strip_prefix("pair ") else {
             return match &self.next {
-                Some(next) => {
-                    let done = next.run(request, say)?;
-                    if let Some(pair) = &self.pair {
-                        // Users of SMB are in a file.
-                        let runtime = tokio::runtime::Builder::new_current_thread()
-                            .enable_all()
-                            .build()?;
-                        runtime.block_on(pair.mirror_files());
-                    }
-                    Ok(done)
-                }
+                Some(next) => next.run(request, say),
                 None => bail!(
                     "cannot run the command: this node is its pair's standby and serves no clients"
                 ),

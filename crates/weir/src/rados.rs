@@ -3,8 +3,9 @@
 //!
 //! The data folder still holds what belongs to this server: the control socket, certificates, and
 //! copies of the files that are kept with the aggregate. At a start those with the aggregate take
-//! the place of the copies. A change through the API is reported only when the catalog is with the
-//! aggregate; the other files are compared every [`COMPARE_PERIOD`].
+//! the place of the copies. A change through the API, and a command to the running server, is
+//! reported only when the catalog and the files are with the aggregate; what other programs write
+//! is found by a comparison every [`COMPARE_PERIOD`].
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
@@ -315,6 +316,14 @@ impl Keeper {
         Ok(())
     }
 
+    /// Puts the files that have changed and the catalog with the aggregate, the files first: a vault
+    /// in the catalog has its key.
+    async fn keep_all(self: &Arc<Self>) -> Result<()> {
+        let keeper = Arc::clone(self);
+        tokio::task::spawn_blocking(move || keeper.keep_files()).await??;
+        self.keep_catalog().await
+    }
+
     async fn keep_catalog(&self) -> Result<()> {
         let Some((url, file)) = &self.catalog else {
             return Ok(());
@@ -338,11 +347,11 @@ impl CatalogCopy for Keeper {
     fn bring_up_to_date(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             for left in (0..CATALOG_TRIES).rev() {
-                let Err(error) = self.keep_catalog().await else {
+                let Err(error) = self.keep_all().await else {
                     return;
                 };
                 tracing::error!(
-                    "cannot keep the catalog with the aggregate: {error:#}; {}",
+                    "cannot keep the catalog and the files with the aggregate: {error:#}; {}",
                     match left {
                         0 => "a server that takes over now would lack the newest changes",
                         _ => "retrying",
@@ -370,7 +379,12 @@ fn put_catalog(file: &Path, bytes: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use weir_node::control_socket::Commands;
+
     use super::*;
+    use crate::kept_files::Kept;
 
     #[test]
     fn a_folder_keeps_copies_of_one_aggregate() {
@@ -407,11 +421,8 @@ mod tests {
         assert!(!at("catalog.db-wal").exists() && !at("catalog.db-shm").exists());
     }
 
-    #[test]
-    fn copies_of_the_catalog_at_once_are_all_kept() {
-        use weir_base::SystemClock;
-
-        let folder = tempfile::tempdir().unwrap();
+    /// An aggregate of a simulated cluster, and this data folder.
+    fn held(folder: &Path) -> Held {
         let cluster = weir_sim::rados::Cluster::new();
         let client: Arc<dyn weir_rados::Objects> = Arc::new(cluster.client(1));
         let connected = Connected::on("rados:sim/a", Arc::clone(&client), client);
@@ -419,9 +430,40 @@ mod tests {
             max_blocks: 1 << 20,
             log_bytes: 16 << 20,
         };
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(weir_base::SystemClock::new());
         let place: Place = "rados:sim/a".parse().unwrap();
-        let held = Held::take(&connected, &place, folder.path(), None, sizes, &clock).unwrap();
+        Held::take(&connected, &place, folder, None, sizes, &clock).unwrap()
+    }
+
+    /// A command that writes a file.
+    struct Writes(PathBuf);
+
+    impl Commands for Writes {
+        fn run(&self, request: &str, _: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+            small_file::replace(&self.0, request, b"written")?;
+            Ok("done".to_owned())
+        }
+    }
+
+    #[test]
+    fn what_a_command_wrote_is_with_the_aggregate_when_it_is_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = held(folder.path());
+        let commands = Kept {
+            copy: Some(held.catalog_copy()),
+            next: Writes(folder.path().to_owned()),
+        };
+        for name in kept_files::all() {
+            commands.run(name, &mut |_| Ok(())).unwrap();
+            let kept = held.keeper.session.read_file(name).unwrap();
+            assert_eq!(kept.as_deref(), Some(&b"written"[..]), "{name}");
+        }
+    }
+
+    #[test]
+    fn copies_of_the_catalog_at_once_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = held(folder.path());
         let runtime = plane::event_loop().unwrap();
         runtime.block_on(async {
             let file = folder.path().join(CATALOG);

@@ -371,11 +371,14 @@ impl Storage {
             Arc::clone(&live),
             (Some(followed), Some(smb.service())),
         ));
-        let asked = ad::commands::Asked {
-            membership,
-            next: Asked {
-                accounts: Arc::clone(&accounts),
-                next: Scrubber::new(&engine, clock, metrics.scrubs()),
+        let asked = kept_files::Kept {
+            copy: second_place(opened.held.as_ref(), opened.pair.as_ref()),
+            next: ad::commands::Asked {
+                membership,
+                next: Asked {
+                    accounts: Arc::clone(&accounts),
+                    next: Scrubber::new(&engine, clock, metrics.scrubs()),
+                },
             },
         };
         let commands = PairCommands {
@@ -489,8 +492,7 @@ impl Storage {
 
     /// Returns the second place of the catalog.
     pub fn catalog_copy(&self) -> Option<Arc<dyn CatalogCopy>> {
-        let held = self.held.as_ref().map(Held::catalog_copy);
-        held.or_else(|| self.pair.clone().map(|pair| pair as _))
+        second_place(self.held.as_ref(), self.pair.as_ref())
     }
 
     /// Puts the data folder's files with an aggregate that is elsewhere, and from then on those that
@@ -516,6 +518,12 @@ impl Storage {
         let kept = self.held.as_ref().map_or(Ok(()), Held::keep_catalog);
         ended.and(kept)
     }
+}
+
+/// Returns the second place of the catalog and of the other files that go with the aggregate.
+fn second_place(held: Option<&Held>, pair: Option<&Arc<Pair>>) -> Option<Arc<dyn CatalogCopy>> {
+    let held = held.map(Held::catalog_copy);
+    held.or_else(|| pair.map(|pair| Arc::clone(pair) as _))
 }
 
 /// Returns where the aggregate is, and the ownership of one on RADOS.
