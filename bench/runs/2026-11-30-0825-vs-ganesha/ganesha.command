@@ -1,0 +1,1 @@
+ganesha.nfsd -F -L /var/tmp/weir-bench-9686/ganesha-lookup-2/ganesha.log -f /var/tmp/weir-bench-9686/ganesha-lookup-2/ganesha.conf -p /var/tmp/weir-bench-9686/ganesha-lookup-2/ganesha.pid -N NIV_EVENT
