@@ -176,6 +176,7 @@ export interface LimitChange {
 export interface Checked<T> {
   response?: T;
   preview?: {
+    headline: string;
     throughputMibps?: number;
     limitSource?: string;
     pool?: {
@@ -192,12 +193,15 @@ export class Refusal extends Error {
   code: number;
   reason: string;
   metadata: Record<string, string>;
+  /** What would fit instead, in the language that is shown; empty where it is not about an amount. */
+  headline: string;
 
-  constructor(code: number, message: string, reason: string, metadata: Record<string, string>) {
+  constructor(code: number, message: string, reason: string, metadata: Record<string, string>, headline: string) {
     super(message);
     this.code = code;
     this.reason = reason;
     this.metadata = metadata;
+    this.headline = headline;
   }
 }
 
@@ -205,7 +209,7 @@ interface ErrorBody {
   error?: {
     code?: number | string;
     message?: string;
-    details?: { reason?: string; metadata?: Record<string, string> }[];
+    details?: { reason?: string; metadata?: Record<string, string>; locale?: string; message?: string }[];
   };
 }
 
@@ -213,9 +217,10 @@ interface ErrorBody {
 export async function refusal(reply: Response): Promise<Refusal> {
   const body: ErrorBody = await reply.json().catch(() => ({}));
   const info = body.error?.details?.find((d) => d.reason !== undefined);
+  const sentence = body.error?.details?.find((d) => d.locale !== undefined);
   const message = body.error?.message ?? `${reply.status} ${reply.statusText}`;
   if (reply.status === 401) session.end();
-  return new Refusal(reply.status, message, info?.reason ?? '', info?.metadata ?? {});
+  return new Refusal(reply.status, message, info?.reason ?? '', info?.metadata ?? {}, sentence?.message ?? '');
 }
 
 /** Sends a request and returns the reply's JSON. */

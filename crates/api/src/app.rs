@@ -19,13 +19,14 @@ use crate::ontap::{Refusal, Reply};
 use crate::query::Query;
 use crate::route::{self, Action, Api, NoRoute, Route, VALIDATE_ONLY, Verb};
 use crate::state::{AppState, Ends, Gate, Problem, ontap, ontap_call};
-use crate::words::{LANGUAGE, Language};
+use crate::words::Language;
+use crate::work;
 use crate::{lro, openapi};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -178,8 +179,7 @@ pub(crate) async fn answer(
     let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
     if verb == Some(Verb::Get) {
         if let ("/metrics", Some(source)) = (path, &app.0.metrics) {
-            let pieces = app.0.requests.behind(source());
-            return metrics::response(pieces, &app.0.scrapes, head);
+            return metrics::response(page(app, source()), &app.0.scrapes, head);
         }
         if let Some(page) = plain(app, path) {
             return Ok(page);
@@ -223,7 +223,7 @@ pub(crate) async fn answer(
             route: matched.route,
             surface,
             parts: matched.parts,
-            language: language(matched.route, &query, &head.headers)?,
+            language: query.language(&head.headers)?,
             query,
             enums,
             body: bytes,
@@ -238,6 +238,7 @@ pub(crate) async fn answer(
     };
     outcome.await.map_err(|mut e| {
         e.domain = domain;
+        e.language = Language::accepted(&head.headers);
         e
     })
 }
@@ -284,7 +285,7 @@ fn stream(
     let last = head.headers.get("last-event-id");
     let last = last.and_then(|id| id.to_str().ok());
     let slot = head.extensions.get::<Arc<Slot>>().cloned();
-    let wanted = (live::wanted(query)?, Language::of(query, &head.headers)?);
+    let wanted = (live::wanted(query)?, query.language(&head.headers)?);
     live::response(app, live, wanted, token, last, slot)
 }
 
@@ -296,6 +297,12 @@ fn json(status: StatusCode, value: &Value) -> Response {
         HeaderValue::from_static("application/json; charset=UTF-8"),
     );
     r
+}
+
+/// Returns a page of metrics with those of requests and of the control plane at its end.
+fn page(app: &AppState, source: metrics::Pieces) -> metrics::Pieces {
+    let work = work::render(&app.control().work());
+    Box::new(app.0.requests.behind(source).chain(std::iter::once(work)))
 }
 
 /// The page that links the OpenAPI documents.
@@ -416,15 +423,6 @@ fn asked_role(route: &Route, query: &Query) -> ApiResult<Role> {
     } else {
         role(route)
     })
-}
-
-/// Returns the language of sentences in the response.
-fn language(route: &Route, query: &Query, headers: &HeaderMap) -> ApiResult<Language> {
-    if route.parameters().contains(&LANGUAGE) {
-        Language::of(query, headers)
-    } else {
-        Ok(Language::default())
-    }
 }
 
 /// Returns the role that an action takes.

@@ -7,6 +7,7 @@
 use crate::blocking::waiting;
 use crate::error::{ApiError, ApiResult};
 use crate::json::abbreviate;
+use crate::words::{Language, Words};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
@@ -21,6 +22,10 @@ use weir_base::limits::api::{
     MAX_BENCHMARKS, MAX_BENCHMARKS_SEEN,
 };
 use weir_control::{Stamp, Status};
+
+mod sentence;
+
+use self::sentence::Reach;
 
 /// Version of the summaries' format that is read.
 const FORMAT: u32 = 1;
@@ -97,95 +102,6 @@ struct Figure {
     value: f64,
 }
 
-/// Figures beside published ones: how many reach theirs, and the least and the greatest multiple.
-#[derive(Debug, PartialEq)]
-struct Reach {
-    figures: usize,
-    reached: usize,
-    least: f64,
-    greatest: f64,
-}
-
-impl Reach {
-    fn of(ratios: impl Iterator<Item = f64>) -> Option<Reach> {
-        let none = Reach {
-            figures: 0,
-            reached: 0,
-            least: f64::INFINITY,
-            greatest: 0.0,
-        };
-        let all = ratios
-            .filter(|r| r.is_finite())
-            .fold(none, |sum, ratio| Reach {
-                figures: sum.figures + 1,
-                reached: sum.reached + usize::from(ratio >= 1.0),
-                least: sum.least.min(ratio),
-                greatest: sum.greatest.max(ratio),
-            });
-        (all.figures > 0).then_some(all)
-    }
-
-    /// Says how many do, as the beginning of a sentence.
-    fn words(&self, of: &str) -> String {
-        match (self.reached, self.figures) {
-            (1, 1) => format!("The one figure reaches the published one of {of}"),
-            (_, 1) => format!("The one figure does not reach the published one of {of}"),
-            (0, n) => format!("None of {n} figures reaches the published one of {of}"),
-            (k, n) if k == n => format!("All {n} figures reach the published ones of {of}"),
-            (1, n) => format!("1 of {n} figures reaches the published one of {of}"),
-            (k, n) => format!("{k} of {n} figures reach the published ones of {of}"),
-        }
-    }
-
-    /// Says how many do, of figures that were named before.
-    fn count(&self) -> String {
-        match (self.reached, self.figures) {
-            (0, _) => "none does".to_owned(),
-            (k, n) if k == n => "all do".to_owned(),
-            (k, n) => format!("{k} of {n} do"),
-        }
-    }
-
-    fn range(&self) -> String {
-        let (shown, unit): (fn(f64) -> String, _) = match self.greatest < TIMES {
-            true => (percent, "of it"),
-            false => (times, "times it"),
-        };
-        match (shown(self.least), shown(self.greatest)) {
-            (least, greatest) if least == greatest => format!("{least} {unit}"),
-            (least, greatest) => format!("{least} to {greatest} {unit}"),
-        }
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "figures": self.figures,
-            "reached": self.reached,
-            "leastRatio": self.least,
-            "greatestRatio": self.greatest,
-        })
-    }
-}
-
-/// Multiple of a published figure from which on it is no longer written in percent.
-const TIMES: f64 = 9.95;
-
-/// Writes a multiple of a published figure in percent.
-fn percent(ratio: f64) -> String {
-    match ratio {
-        small if small < 0.00995 => format!("{:.1} %", small * 100.0),
-        part => format!("{:.0} %", part * 100.0),
-    }
-}
-
-/// Writes a multiple as a number.
-fn times(ratio: f64) -> String {
-    match ratio {
-        small if small < TIMES => format!("{small:.1}"),
-        large => format!("{large:.0}"),
-    }
-}
-
 /// A run beside its published set.
 struct Comparison {
     /// All figures beside the only one that is published for each, as they are.
@@ -238,35 +154,8 @@ impl Summary {
         }
     }
 
-    /// Returns the sentence that sums the run up.
-    fn headline(&self) -> String {
-        let set = self.published.as_ref().map_or("", |p| p.set.as_str());
-        let comparison = self.comparison();
-        let mut out = match (&comparison.whole, &comparison.per_core) {
-            (Some(whole), Some(per_core)) => format!(
-                "{} ({}); per core of the clients {} ({}).",
-                whole.words(set),
-                whole.range(),
-                per_core.count(),
-                per_core.range()
-            ),
-            (Some(whole), None) => format!("{} ({}).", whole.words(set), whole.range()),
-            (None, _) => tiers(&comparison.tiers).unwrap_or_else(|| {
-                let n = self.rows().count();
-                format!("{n} figures, and none is published beside them.")
-            }),
-        };
-        match (self.state.as_str(), &self.reason) {
-            ("interrupted", _) => out.push_str(" The run was interrupted."),
-            ("running", _) => out.push_str(" The run has not ended."),
-            ("failed", Some(why)) => out.push_str(&format!(" The run ended early: {why}.")),
-            _ => {}
-        }
-        out
-    }
-
-    /// Describes the run; `whole` with its tables.
-    fn to_json(&self, name: &str, report: bool, whole: bool) -> Value {
+    /// Describes the run, `whole` with its tables, with its sentence in `language`.
+    fn to_json(&self, name: &str, report: bool, whole: bool, language: Language) -> Value {
         let comparison = self.comparison();
         let mut out = Map::new();
         let mut set = |key: &str, value: Value| {
@@ -277,7 +166,7 @@ impl Summary {
             .iter()
             .map(|t| json!({"label": t.label, "protocol": t.protocol, "generator": t.generator}));
         set("name", json!(name));
-        set("headline", json!(self.headline()));
+        set("headline", json!(self.sentence().of(language)));
         set("title", json!(self.title));
         set("label", json!(self.label));
         set("definition", json!(self.name));
@@ -350,17 +239,6 @@ impl Table {
             "rows": rows.collect::<Vec<_>>(),
         })
     }
-}
-
-/// Says which of several tiers all figures reach, and how far the next is.
-fn tiers(all: &[(String, Reach)]) -> Option<String> {
-    let whole = all.iter().rposition(|(_, r)| r.reached == r.figures);
-    let next = all.get(whole.map_or(0, |at| at + 1));
-    let next = next.map(|(name, r)| format!("{} of {} reach {name}", r.reached, r.figures));
-    let first = whole.and_then(|at| all.get(at));
-    let first = first.map(|(name, r)| format!("All {} figures reach {name}", r.figures));
-    let parts: Vec<String> = first.into_iter().chain(next).collect();
-    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
 fn time(seconds: i64) -> String {
@@ -450,12 +328,12 @@ impl Benchmarks {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED; UNAVAILABLE: the folder cannot be read.
-    pub(crate) async fn list(&self) -> ApiResult<Value> {
+    pub(crate) async fn list(&self, language: Language) -> ApiResult<Value> {
         let permit = self.permit()?;
         let folder = self.folder.clone();
         let listed = waiting(move || {
             let _permit = permit;
-            list(&folder)
+            list(&folder, language)
         });
         listed.await?.map_err(|why| {
             let folder = self.folder.display();
@@ -468,7 +346,7 @@ impl Benchmarks {
     ///
     /// # Errors
     /// NOT_FOUND; FAILED_PRECONDITION: its summary cannot be read; RESOURCE_EXHAUSTED.
-    pub(crate) async fn get(&self, name: &str) -> ApiResult<Value> {
+    pub(crate) async fn get(&self, name: &str, language: Language) -> ApiResult<Value> {
         let folder = self.run(name)?;
         let permit = self.permit()?;
         let (of, name) = (name.to_owned(), name.to_owned());
@@ -478,7 +356,7 @@ impl Benchmarks {
                 return None;
             }
             let report = folder.join(REPORT).is_file();
-            Some(summary(&folder).map(|summary| summary.to_json(&of, report, true)))
+            Some(summary(&folder).map(|summary| summary.to_json(&of, report, true, language)))
         });
         let found = found.await?.ok_or_else(|| not_found(&name))?;
         found.map_err(|why| {
@@ -533,7 +411,7 @@ fn not_found(name: &str) -> Box<ApiError> {
     ApiError::not_found(&format!("benchmarks/{}", abbreviate(name)))
 }
 
-fn list(folder: &Path) -> io::Result<Value> {
+fn list(folder: &Path, language: Language) -> io::Result<Value> {
     let entries = match std::fs::read_dir(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
         found => Some(found?),
@@ -560,7 +438,7 @@ fn list(folder: &Path) -> io::Result<Value> {
         };
         match read {
             Ok(one) => {
-                let shown = one.to_json(&name, of.join(REPORT).is_file(), false);
+                let shown = one.to_json(&name, of.join(REPORT).is_file(), false, language);
                 runs.push((one.started_seconds, one, shown));
             }
             Err(why) => unreadable.push(json!({"name": abbreviate(&name), "message": why})),
@@ -568,7 +446,7 @@ fn list(folder: &Path) -> io::Result<Value> {
     }
     runs.sort_by_key(|(started, ..)| std::cmp::Reverse(*started));
     let mut out = json!({
-        "headline": headline(&runs),
+        "headline": headline(&runs).of(language),
         "folder": folder.display().to_string(),
         "unreadable": unreadable,
     });
@@ -581,12 +459,21 @@ fn list(folder: &Path) -> io::Result<Value> {
 
 /// Returns the sentence about the newest run that has published figures beside it, else about the
 /// newest.
-fn headline(runs: &[(i64, Summary, Value)]) -> String {
+fn headline(runs: &[(i64, Summary, Value)]) -> Words {
     let beside = runs.iter().find(|(_, run, _)| run.published.is_some());
     match (beside.or(runs.first()), runs.len()) {
-        (None, _) => "There is no benchmark report yet.".to_owned(),
-        (Some((_, run, _)), 1) => run.headline(),
-        (Some((_, run, _)), _) => format!("{}: {}", run.label, run.headline()),
+        (None, _) => Words::new(
+            "There is no benchmark report yet.",
+            "ベンチマークの結果はまだありません。",
+        ),
+        (Some((_, run, _)), 1) => run.sentence(),
+        (Some((_, run, _)), _) => {
+            let (label, words) = (&run.label, run.sentence());
+            Words::new(
+                format!("{label}: {}", words.of(Language::English)),
+                format!("{label}：{}", words.of(Language::Japanese)),
+            )
+        }
     }
 }
 
@@ -620,27 +507,35 @@ mod tests {
         let rows = [row(50.0, &[("a", 100.0)]), row(20.0, &[("b", 100.0)])].join(",");
         let expected = "None of 2 figures reaches the published one of s (20 % to 50 % of it); \
             per core of the clients 1 of 2 do (80 % to 200 % of it).";
-        assert_eq!(run(set, &rows).headline(), expected);
+        let words = run(set, &rows).sentence();
+        assert_eq!(words.of(Language::English), expected);
+        let expected = "s の公表値に達した値は 2 個中 0 個です（20 %〜50 %）。\
+            クライアントのコアあたりでは 2 個中 1 個です（80 %〜200 %）。";
+        assert_eq!(words.of(Language::Japanese), expected);
         let rows = [row(500.0, &[("a", 100.0)]), row(600.0, &[("b", 100.0)])].join(",");
         let expected = "All 2 figures reach the published ones of s (500 % to 600 % of it); \
             per core of the clients all do (20 to 24 times it).";
-        assert_eq!(run(set, &rows).headline(), expected);
+        assert_eq!(run(set, &rows).sentence().of(Language::English), expected);
         let rows = row(150.0, &[("a", 100.0)]);
         let without_cores = r#"{"set": "s", "clients": null, "cores": null}"#;
         assert_eq!(
-            run(without_cores, &rows).headline(),
+            run(without_cores, &rows).sentence().of(Language::English),
             "The one figure reaches the published one of s (150 % of it)."
         );
         // A figure published as 0 has no multiple.
         let rows = [row(5.0, &[("a", 0.0)]), row(5.0, &[])].join(",");
         assert_eq!(
-            run(set, &rows).headline(),
+            run(set, &rows).sentence().of(Language::English),
             "2 figures, and none is published beside them."
         );
         let mut cut = run("null", &row(5.0, &[]));
         cut.state = "failed".to_owned();
         cut.reason = Some("the server died".to_owned());
-        assert!(cut.headline().ends_with("ended early: the server died."));
+        assert!(
+            cut.sentence()
+                .of(Language::English)
+                .ends_with("ended early: the server died.")
+        );
     }
 
     #[test]
@@ -650,9 +545,12 @@ mod tests {
             row(30.0, &[("small", 10.0), ("middle", 40.0), ("large", 400.0)]),
         ];
         let all = run(r#"{"set": "s"}"#, &rows.join(","));
+        let words = all.sentence();
         let expected = "All 2 figures reach small; 1 of 2 reach middle.";
-        assert_eq!(all.headline(), expected);
-        let shown = all.to_json("r", false, false);
+        assert_eq!(words.of(Language::English), expected);
+        let expected = "全 2 個の値が small に達しています。middle には 2 個中 1 個です。";
+        assert_eq!(words.of(Language::Japanese), expected);
+        let shown = all.to_json("r", false, false, Language::English);
         assert_eq!(shown["tiers"][2]["reached"], 0);
         assert!(shown.get("comparison").is_none());
     }
@@ -674,7 +572,7 @@ mod tests {
     fn bad_runs_are_named_and_the_others_shown() {
         let at = tempfile::tempdir().unwrap();
         let folder = at.path().join("benchmarks");
-        let listed = list(&folder).unwrap();
+        let listed = list(&folder, Language::English).unwrap();
         assert_eq!(listed["headline"], "There is no benchmark report yet.");
         let make = |name: &str, content: Option<&[u8]>| {
             std::fs::create_dir_all(folder.join(name)).unwrap();
@@ -706,7 +604,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", folder.join("linked").join(SUMMARY)).unwrap();
         make(".hidden", None);
         std::fs::write(folder.join("file"), "").unwrap();
-        let listed = list(&folder).unwrap();
+        let listed = list(&folder, Language::English).unwrap();
         let names = |key: &str| {
             let all = listed[key].as_array().unwrap().iter();
             all.map(|one| one["name"].as_str().unwrap().to_owned())

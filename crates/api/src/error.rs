@@ -1,5 +1,5 @@
 //! Errors in the shape that clients of the public APIs parse: an HTTP status and
-//! `{"error": {code, message, status, details: [ErrorInfo, BadRequest]}}`
+//! `{"error": {code, message, status, details: [ErrorInfo, BadRequest, LocalizedMessage]}}`
 //! (<https://cloud.google.com/apis/design/errors>, google/rpc/error_details.proto).
 //!
 //! The pairing of status names and HTTP codes is google/rpc/code.proto's. Clients decide from the
@@ -10,6 +10,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use weir_control::Refusal;
 pub use weir_control::Status;
+
+use crate::verdict;
+use crate::words::{Language, Words};
 
 /// A field of the request that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +40,14 @@ pub struct ApiError {
     pub metadata: Vec<(String, String)>,
     /// Fields that are wrong.
     pub violations: Vec<Violation>,
+    /// Sentence on what would fit instead.
+    pub sentence: Option<Words>,
     /// Seconds after which the request may be tried again, where that is known.
     pub retry_after: Option<i64>,
     /// `netapp.googleapis.com` or `file.googleapis.com`; the dispatcher fills it in.
     pub domain: &'static str,
+    /// Language of the sentence; the dispatcher fills it in.
+    pub language: Language,
 }
 
 /// With what a client without credentials is challenged.
@@ -64,8 +71,10 @@ impl ApiError {
             reason: reason.into(),
             metadata: Vec::new(),
             violations: Vec::new(),
+            sentence: None,
             retry_after: None,
             domain: OWN_DOMAIN,
+            language: Language::default(),
         })
     }
 
@@ -131,7 +140,9 @@ impl ApiError {
             Status::Unimplemented => Status::FailedPrecondition,
             status => status,
         };
+        let sentence = verdict::of_refusal(&refusal);
         let mut e = ApiError::new(status, refusal.reason, refusal.message);
+        e.sentence = sentence;
         for (k, v) in refusal.metadata {
             if k == "field" {
                 e.violations.push(Violation {
@@ -149,7 +160,8 @@ impl ApiError {
         self.http.unwrap_or(self.status.http())
     }
 
-    /// Returns the details: ErrorInfo always, BadRequest where fields are wrong.
+    /// Returns the details: ErrorInfo always, BadRequest where fields are wrong, LocalizedMessage
+    /// where there is a sentence.
     pub fn details(&self) -> Value {
         let metadata: Map<String, Value> = self
             .metadata
@@ -174,6 +186,13 @@ impl ApiError {
             details.push(json!({
                 "@type": "type.googleapis.com/google.rpc.BadRequest",
                 "fieldViolations": violations,
+            }));
+        }
+        if let Some(sentence) = &self.sentence {
+            details.push(json!({
+                "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
+                "locale": self.language.tag(),
+                "message": sentence.of(self.language),
             }));
         }
         Value::Array(details)

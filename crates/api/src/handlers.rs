@@ -207,8 +207,8 @@ impl Asked<'_> {
                 admin::switch_pair(self.app, &self.actor, only, &self.body).await
             }
             Action::Server => Ok(self.server(self.live()?)),
-            Action::ListBenchmarks => self.benchmarks()?.list().await,
-            Action::GetBenchmark => self.benchmarks()?.get(self.part(0)).await,
+            Action::ListBenchmarks => self.benchmarks()?.list(self.language).await,
+            Action::GetBenchmark => self.benchmarks()?.get(self.part(0), self.language).await,
             // Its reply is no single value; the dispatcher answers it.
             _ => Err(ApiError::unimplemented("A stream", "")),
         }
@@ -360,7 +360,12 @@ impl Asked<'_> {
     async fn preview(&self, mutation: &Mutation) -> ApiResult<Value> {
         let preview = self.app.control().preview(mutation, &self.actor).await;
         let view = preview.map_err(ApiError::refused)?;
-        Ok(preview::describe(&view, mutation, self.enums, self.at))
+        let asked = preview::Asked {
+            enums: self.enums,
+            language: self.language,
+            at: self.at,
+        };
+        Ok(preview::describe(&view, mutation, &asked))
     }
 
     async fn get(&self, kind: Kind) -> ApiResult<Value> {
@@ -862,6 +867,7 @@ impl Asked<'_> {
             actor: self.actor.clone(),
             volume,
             enums: self.enums,
+            language: self.language,
             at: self.at,
             only: self.query.flag(VALIDATE_ONLY)?,
         })

@@ -47,7 +47,9 @@ mod state;
 mod stream;
 pub mod throughput;
 mod tls;
+mod verdict;
 pub mod words;
+mod work;
 
 pub use app::router;
 pub use benchmarks::Benchmarks;

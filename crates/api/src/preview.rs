@@ -4,29 +4,40 @@
 use crate::json::{EnumsAs, Object, encode};
 use crate::lro;
 use crate::mount::Mounts;
+use crate::verdict;
+use crate::words::{Language, Words};
 use serde_json::{Value, json};
 use weir_control::figures::PoolFigures;
 use weir_control::{Mutation, Resource, View, rules};
 
-/// Describes what `mutation` would leave; `view` is the view behind it, `at` where clients mount
-/// from.
+/// Form of the answer.
+pub struct Asked {
+    /// Form of enums.
+    pub enums: EnumsAs,
+    /// Language of the sentence.
+    pub language: Language,
+    /// Addresses that clients mount from.
+    pub at: Mounts,
+}
+
+/// Describes what `mutation` would leave; `view` is the view behind it.
 ///
 /// The result has the form of an operation that has ended, so that its `response` is read as that
 /// of the change itself. It has two fields more: `validateOnly` and, where a pool is concerned,
-/// `preview`.
-pub fn describe(view: &View, mutation: &Mutation, enums: EnumsAs, at: Mounts) -> Value {
+/// `preview`, with the sentence of the whole in `headline`.
+pub fn describe(view: &View, mutation: &Mutation, asked: &Asked) -> Value {
     let target = mutation.target();
-    let shown = lro::shown(view, &target, at).filter(|_| mutation.verb() != "delete");
+    let shown = lro::shown(view, &target, asked.at).filter(|_| mutation.verb() != "delete");
     let response = shown.map(|mut object| {
         // The state that the operation ends in, not the one in which its job begins.
         if object.contains_key("state") {
             object.insert("state".to_owned(), json!("READY"));
         }
-        encode(lro::message(&target), &object, enums)
+        encode(lro::message(&target), &object, asked.enums)
     });
     let response = response.unwrap_or_else(|| json!({}));
     let mut out = checked(&target.to_string(), mutation.verb(), response);
-    if let Some(preview) = limits(view, view.resource(&target)) {
+    if let Some(preview) = limits(view, view.resource(&target), asked.language) {
         out.insert("preview".to_owned(), preview);
     }
     Value::Object(out)
@@ -48,16 +59,26 @@ pub fn checked(target: &str, verb: &str, response: Value) -> Object {
 
 /// Returns the limit of a volume, where it comes from, and what its pool has left; of a pool what
 /// it has left.
-fn limits(view: &View, resource: Option<Resource>) -> Option<Value> {
+fn limits(view: &View, resource: Option<Resource>, language: Language) -> Option<Value> {
     let mut preview = Object::new();
+    let say = |preview: &mut Object, words: Words| {
+        preview.insert("headline".to_owned(), json!(words.of(language)));
+    };
     let pool = match resource? {
-        Resource::Pool(pool) => pool,
+        Resource::Pool(pool) => {
+            let words = verdict::of_pool(pool.capacity_gib, &view.pool_figures(&pool));
+            say(&mut preview, words);
+            pool
+        }
         Resource::Volume(volume) => {
-            if let Some(source) = rules::limit_source(view, &volume) {
+            let source = rules::limit_source(view, &volume);
+            let bytes = view.volume_throughput(&volume);
+            let mibps = bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
+            say(&mut preview, verdict::of_volume(mibps, source.as_deref()));
+            if let Some(source) = source {
                 preview.insert("limitSource".to_owned(), json!(&*source));
             }
-            if let Some(bytes) = view.volume_throughput(&volume) {
-                let mibps = bytes as f64 / f64::from(1 << 20);
+            if let Some(mibps) = mibps {
                 preview.insert("throughputMibps".to_owned(), json!(mibps));
             }
             match view.pool_of(&volume) {

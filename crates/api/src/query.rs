@@ -2,6 +2,8 @@
 
 use crate::error::{ApiError, ApiResult};
 use crate::json::{EnumsAs, abbreviate};
+use crate::words::{LANGUAGE, Language};
+use axum::http::HeaderMap;
 
 /// Parameters that every method of the public APIs takes
 /// (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt` they ask for nothing
@@ -76,6 +78,23 @@ impl Query {
                     abbreviate(other)
                 ),
             )),
+        }
+    }
+
+    /// Returns the language of sentences that the request asks for: by its parameter, else by
+    /// `Accept-Language` (RFC 9110 §12.5.4), else English.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT: the parameter is neither `en` nor `ja`.
+    pub fn language(&self, headers: &HeaderMap) -> ApiResult<Language> {
+        match self.get(LANGUAGE) {
+            Some("en") => Ok(Language::English),
+            Some("ja") => Ok(Language::Japanese),
+            Some(other) => Err(ApiError::field(
+                LANGUAGE,
+                format!("Invalid '{LANGUAGE}' \"{}\": en or ja", abbreviate(other)),
+            )),
+            None => Ok(Language::accepted(headers)),
         }
     }
 
@@ -169,6 +188,19 @@ pub fn unescape(text: &str, plus: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parameter_chooses_the_language_before_the_header() {
+        let of = |query: &str, accepted: &str| {
+            let mut headers = HeaderMap::new();
+            let accepted = accepted.parse().unwrap();
+            headers.insert(axum::http::header::ACCEPT_LANGUAGE, accepted);
+            Query::parse(query).unwrap().language(&headers)
+        };
+        assert_eq!(of("language=en", "ja").unwrap(), Language::English);
+        assert_eq!(of("", "ja").unwrap(), Language::Japanese);
+        assert_eq!(of("language=fr", "ja").unwrap_err().code(), 400);
+    }
 
     #[test]
     fn parameters_as_clients_send_them() {

@@ -36,6 +36,7 @@ use crate::preview;
 use crate::route::ReplicationMethod;
 use crate::schema::netapp::REPLICATION;
 use crate::state::{AppState, cluster};
+use crate::words::Language;
 
 /// Making the volume to copy into waits for this at most.
 const MAKING: Duration = Duration::from_secs(60);
@@ -154,6 +155,8 @@ pub struct Asked<'a> {
     pub volume: VolumeName,
     /// Form of enums in the response.
     pub enums: EnumsAs,
+    /// Language of sentences in the response.
+    pub language: Language,
     /// Addresses that clients mount from.
     pub at: Mounts,
     /// The change is checked and described, and not made (`validateOnly`).
@@ -705,7 +708,12 @@ impl Asked<'_> {
                 steps: [create].into_iter().chain(invite).collect(),
             };
             let view = self.check(&planned).await?;
-            return Ok(preview::describe(&view, &made, self.enums, self.at));
+            let asked = preview::Asked {
+                enums: self.enums,
+                language: self.language,
+                at: self.at,
+            };
+            return Ok(preview::describe(&view, &made, &asked));
         }
         let made = self.make(made).await?;
         self.begin(create, &self.volume, invited).await?;

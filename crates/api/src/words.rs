@@ -1,8 +1,5 @@
 //! Sentences for people, in the languages of the console.
 
-use crate::error::{ApiError, ApiResult};
-use crate::json::abbreviate;
-use crate::query::Query;
 use axum::http::{HeaderMap, header};
 
 /// Parameter that names the language of sentences in a response.
@@ -19,24 +16,18 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns the language that a request asks for: by its parameter, else by `Accept-Language`
-    /// (RFC 9110 §12.5.4), else English.
-    ///
-    /// # Errors
-    /// INVALID_ARGUMENT: the parameter is neither `en` nor `ja`.
-    pub fn of(query: &Query, headers: &HeaderMap) -> ApiResult<Language> {
-        match query.get(LANGUAGE) {
-            Some("en") => Ok(Language::English),
-            Some("ja") => Ok(Language::Japanese),
-            Some(other) => Err(ApiError::field(
-                LANGUAGE,
-                format!("Invalid '{LANGUAGE}' \"{}\": en or ja", abbreviate(other)),
-            )),
-            None => {
-                let accepted = headers.get(header::ACCEPT_LANGUAGE);
-                let accepted = accepted.and_then(|value| value.to_str().ok());
-                Ok(accepted.map_or(Language::English, accept))
-            }
+    /// Returns the language that `Accept-Language` asks for, else English.
+    pub fn accepted(headers: &HeaderMap) -> Language {
+        let accepted = headers.get(header::ACCEPT_LANGUAGE);
+        let accepted = accepted.and_then(|value| value.to_str().ok());
+        accepted.map_or(Language::English, accept)
+    }
+
+    /// Returns the tag of BCP 47.
+    pub fn tag(self) -> &'static str {
+        match self {
+            Language::English => "en",
+            Language::Japanese => "ja",
         }
     }
 }
@@ -113,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_and_the_parameter_choose_the_language() {
+    fn the_header_chooses_the_language() {
         for (header, expected) in [
             ("", Language::English),
             ("ja", Language::Japanese),
@@ -125,13 +116,5 @@ mod tests {
         ] {
             assert_eq!(accept(header), expected, "{header}");
         }
-        let of = |query: &str, header: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT_LANGUAGE, header.parse().unwrap());
-            Language::of(&Query::parse(query).unwrap(), &headers)
-        };
-        assert_eq!(of("language=en", "ja").unwrap(), Language::English);
-        assert_eq!(of("", "ja").unwrap(), Language::Japanese);
-        assert_eq!(of("language=fr", "ja").unwrap_err().code(), 400);
     }
 }

@@ -25,6 +25,30 @@ pub struct Latencies {
     pub buckets: [u64; BUCKETS],
 }
 
+impl Latencies {
+    /// Returns the number of operations that took at most so many seconds, for each bucket's upper
+    /// bound. The last one is infinite.
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let mut sum = 0;
+        self.buckets
+            .into_iter()
+            .enumerate()
+            .map(move |(at, count)| {
+                sum += count;
+                let bound = match at + 1 {
+                    BUCKETS => f64::INFINITY,
+                    _ => (FIRST_BUCKET << at) as f64 / 1e9,
+                };
+                (bound, sum)
+            })
+    }
+
+    /// Returns the sum of the latencies in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.nanos as f64 / 1e9
+    }
+}
+
 /// A histogram that threads add to without a lock. It suits operations of which one or a few
 /// threads count some thousands a second: all write to the same memory.
 #[derive(Debug, Default)]
@@ -67,6 +91,9 @@ mod tests {
         for nanos in [0, FIRST_BUCKET - 1, FIRST_BUCKET, 2 * FIRST_BUCKET] {
             histogram.record(nanos);
         }
+        let cumulative: Vec<(f64, u64)> = histogram.read().cumulative().collect();
+        assert_eq!(cumulative[..2], [(16_384e-9, 2), (32_768e-9, 3)]);
+        assert_eq!(cumulative.last(), Some(&(f64::INFINITY, 4)));
         histogram.record(1 << 60);
         let read = histogram.read();
         assert_eq!(read.count, 5);

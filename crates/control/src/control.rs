@@ -20,6 +20,7 @@ use crate::store::{CatalogCopy, Store};
 use crate::submit::{begin, closing, may_administer, may_change, operation_name};
 use crate::timestamp::Stamp;
 use crate::view::View;
+use crate::work::Work;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -219,6 +220,12 @@ impl Control {
     /// Returns the current intended state that is in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
         self.context.store.view()
+    }
+
+    /// Returns what has been done since the start, and the jobs that have not ended.
+    pub fn work(&self) -> Work {
+        let running = self.context.lanes.running();
+        self.context.store.counters.read(running)
     }
 
     /// Returns the catalog, for tokens and the audit log.

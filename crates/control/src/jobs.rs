@@ -99,6 +99,11 @@ impl Lanes {
             done,
         })
     }
+
+    /// Returns the number of jobs that have not ended.
+    pub fn running(&self) -> usize {
+        self.running.lock().len()
+    }
 }
 
 impl Place {
@@ -311,6 +316,7 @@ impl JobContext {
                 Outcome::Failed(refusal)
             }
         };
+        let failed = matches!(outcome, Outcome::Failed(_));
         let ended = self.store.commit_with_retry(|tx| {
             if job.lazily_durable() {
                 tx.lazily_durable();
@@ -323,7 +329,11 @@ impl JobContext {
             tx.end(&operation, outcome.clone(), response);
             gone
         });
-        match ended.await {
+        let ended = ended.await;
+        if ended.is_ok() {
+            self.store.counters.ended(failed);
+        }
+        match ended {
             // The volume was deleted before, so this point is after the deletion.
             Ok((Some(key), _)) => self.note_pending_delete(key),
             Ok((None, _)) => {}

@@ -37,6 +37,7 @@ mod store;
 mod submit;
 mod timestamp;
 mod view;
+mod work;
 
 pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
@@ -65,6 +66,7 @@ pub use secret::Secret;
 pub use store::CatalogCopy;
 pub use timestamp::Stamp;
 pub use view::{View, Within};
+pub use work::Work;
 
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,7 @@ use crate::named::NamedPolicy;
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;
+use crate::work::Counters;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
@@ -385,6 +386,8 @@ pub trait CatalogCopy: Send + Sync {
 
 pub(crate) struct Store {
     pub catalog: Catalog,
+    /// Counts of commits and of jobs.
+    pub counters: Counters,
     copy: Option<Arc<dyn CatalogCopy>>,
     levels: Arc<Levels>,
     instance_addresses: Option<AddressBlock>,
@@ -415,6 +418,7 @@ impl Store {
         let (queue, messages) = mpsc::unbounded_channel();
         let store = Arc::new(Store {
             catalog,
+            counters: Counters::default(),
             copy,
             levels,
             instance_addresses,
@@ -749,6 +753,7 @@ impl Writer {
         }
         let writes = current.iter().flat_map(|staged| &staged.writes);
         let now = due || current.iter().any(|staged| !staged.lazily_durable);
+        let began = store.clock.monotonic();
         #[cfg(test)]
         crate::tests::crash::at_commit(store.catalog.url(), false).await;
         let result = match now {
@@ -762,6 +767,13 @@ impl Writer {
         crate::tests::crash::at_commit(store.catalog.url(), true).await;
         if let Some(copy) = store.copy.as_ref().filter(|_| now && result.is_ok()) {
             Arc::clone(copy).bring_up_to_date().await;
+        }
+        if now {
+            // Saturates: the numbers are times.
+            let took = store.clock.monotonic().saturating_sub(began);
+            store
+                .counters
+                .committed(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         }
         let refusal = match result {
             Ok(()) => {

@@ -58,9 +58,7 @@ use weir_nfs::{Service, operation};
 use weir_qos::{Direction, Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::stats::{
-    BUCKETS, Cause, FIRST_BUCKET, Failures, OTHER_STATUS, OTHERS, Stats, UNATTRIBUTED, Waited,
-};
+use weir_vfs::stats::{Cause, Failures, OTHER_STATUS, OTHERS, Stats, UNATTRIBUTED, Waited};
 use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
 use weir_vfs::{ClientKey, Vfs};
 
@@ -829,18 +827,16 @@ pub(crate) fn histogram(
     buckets: bool,
 ) {
     let name = format!("{family}_bucket");
-    let mut sum = 0;
-    for (at, count) in latencies.buckets.iter().enumerate() {
-        sum += count;
-        let bound = match at {
-            last if last + 1 == BUCKETS => "+Inf".to_owned(),
-            _ if !buckets => continue,
-            at => seconds(FIRST_BUCKET << at).to_string(),
+    for (bound, count) in latencies.cumulative() {
+        let bound = match bound.is_infinite() {
+            true => "+Inf".to_owned(),
+            false if !buckets => continue,
+            false => bound.to_string(),
         };
         let with_bound = [labels, &[("le", &bound)]].concat();
-        page.sample(&name, &with_bound, sum);
+        page.sample(&name, &with_bound, count);
     }
-    page.sample(&format!("{family}_sum"), labels, seconds(latencies.nanos));
+    page.sample(&format!("{family}_sum"), labels, latencies.seconds());
     page.sample(&format!("{family}_count"), labels, latencies.count);
 }
 

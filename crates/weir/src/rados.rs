@@ -316,8 +316,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Puts the files that have changed and the catalog with the aggregate, the files first: a vault
-    /// in the catalog has its key.
+    /// Puts the files that have changed with the aggregate, and then the catalog: a vault that is
+    /// in it has its key.
     async fn keep_all(self: &Arc<Self>) -> Result<()> {
         let keeper = Arc::clone(self);
         tokio::task::spawn_blocking(move || keeper.keep_files()).await??;

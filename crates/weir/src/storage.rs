@@ -44,7 +44,7 @@ use crate::{bucket, domains, kept_files, plane, referrals, resolve, tls, users};
 use weir_net::{self as net, Backend, Seat, Services, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_node::backups::Backups;
-use weir_node::control_socket::Control;
+use weir_node::control_socket::{Commands, Control};
 use weir_node::counters::Counters;
 use weir_node::data_folder;
 use weir_node::metrics::Metrics;
@@ -371,19 +371,16 @@ impl Storage {
             Arc::clone(&live),
             (Some(followed), Some(smb.service())),
         ));
-        let asked = kept_files::Kept {
-            copy: second_place(opened.held.as_ref(), opened.pair.as_ref()),
-            next: ad::commands::Asked {
-                membership,
-                next: Asked {
-                    accounts: Arc::clone(&accounts),
-                    next: Scrubber::new(&engine, clock, metrics.scrubs()),
-                },
+        let asked = ad::commands::Asked {
+            membership,
+            next: Asked {
+                accounts: Arc::clone(&accounts),
+                next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
         };
         let commands = PairCommands {
             pair: opened.pair.clone(),
-            next: Some(Arc::new(asked)),
+            next: Some(kept(opened.held.as_ref(), opened.pair.as_ref(), asked)),
         };
         let control = opened.control.replace(&args.data, Arc::new(commands))?;
         let gate = ReplyGate::new(Arc::clone(&engine), opened.lease);
@@ -524,6 +521,16 @@ impl Storage {
 fn second_place(held: Option<&Held>, pair: Option<&Arc<Pair>>) -> Option<Arc<dyn CatalogCopy>> {
     let held = held.map(Held::catalog_copy);
     held.or_else(|| pair.map(|pair| Arc::clone(pair) as _))
+}
+
+/// Returns commands that are done once the second place has what they changed.
+fn kept(
+    held: Option<&Held>,
+    pair: Option<&Arc<Pair>>,
+    next: impl Commands + 'static,
+) -> Arc<dyn Commands> {
+    let copy = second_place(held, pair);
+    Arc::new(kept_files::Kept { copy, next })
 }
 
 /// Returns where the aggregate is, and the ownership of one on RADOS.

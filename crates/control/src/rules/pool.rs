@@ -213,7 +213,7 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
                     level.name,
                     decimal(most)
                 ),
-            ).field("totalThroughputMibps")
+            ).field("totalThroughputMibps").with("requestedThroughputMibps", total)
             .with("maxThroughputMibps", most));
         }
         Some(_) => {}

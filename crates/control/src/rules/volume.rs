@@ -502,13 +502,7 @@ fn throughput(
     }
     let bytes = bytes_of(wanted);
     if bytes > cap {
-        let larger = match level.large_volumes {
-            Some(rules) if !pooled.large => format!(
-                "; a large volume (largeCapacity, when it is made) does up to {} MiB/s",
-                decimal(rules.max_throughput_mibps)
-            ),
-            _ => String::new(),
-        };
+        let larger = larger(level, pooled);
         return Err(Refusal::new(
             Status::InvalidArgument,
             "VOLUME_THROUGHPUT_CAP",
@@ -521,12 +515,24 @@ fn throughput(
             ),
         )
         .field("throughputMibps")
+        .with("requestedThroughputMibps", bytes as f64 / MIB)
         .with("maxThroughputMibps", cap as f64 / MIB));
     }
     if bytes > left {
         return Err(exceeded(pool, level, next, bytes, taken.throughput, total));
     }
     Ok(Some(wanted))
+}
+
+/// Returns the rest of a sentence on a volume that asks for too much: a large one could have more.
+fn larger(level: &PoolLevel, pooled: &Pooled) -> String {
+    match level.large_volumes {
+        Some(rules) if !pooled.large => {
+            let most = decimal(rules.max_throughput_mibps);
+            format!("; a large volume (largeCapacity, when it is made) does up to {most} MiB/s")
+        }
+        _ => String::new(),
+    }
 }
 
 fn exceeded(
@@ -557,6 +563,7 @@ fn exceeded(
             count(needed)
         ),
     ).field("throughputMibps")
+    .with("requestedThroughputMibps", wanted as f64 / MIB)
     .with("availableThroughputMibps", left as f64 / MIB)
     .with("totalThroughputMibps", total as f64 / MIB)
     .with("poolGibNeeded", needed)
@@ -588,6 +595,7 @@ fn holds_capacity(
             count(needed)
         ),
     ).field("capacityGib")
+    .with("requestedGib", next.capacity_gib)
     .with("availableGib", left)
     .with("poolGibNeeded", needed))
 }

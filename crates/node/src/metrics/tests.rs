@@ -357,7 +357,7 @@ fn a_piece_is_small_however_many_volumes_there_are() {
         ("weir_operation_seconds_count", 10 * VOLUMES),
         (
             "weir_operation_seconds_bucket",
-            10 * (BUCKETS as u64 * DETAILED as u64 + VOLUMES - DETAILED as u64),
+            10 * (weir_base::latency::BUCKETS as u64 * DETAILED as u64 + VOLUMES - DETAILED as u64),
         ),
         ("weir_limit_bytes_per_second", 3 * VOLUMES),
         ("weir_limit_used_bytes_per_second", 2 * VOLUMES),

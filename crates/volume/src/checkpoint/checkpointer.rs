@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use weir_base::latency::{Histogram, Latencies};
 use weir_store::StoreError;
 use weir_store::log::LogCut;
 use weir_store::node::Key;
@@ -50,6 +51,8 @@ pub(crate) struct Checkpointer {
     backlog: AtomicBool,
     /// Duration of the last checkpoint in microseconds.
     micros: AtomicU64,
+    /// Durations of all since the start.
+    durations: Histogram,
     /// The aggregate's record in the tree.
     stored: RwLock<AggregateRec>,
     /// True if the next checkpoint is the last one: nothing changes after it.
@@ -84,6 +87,7 @@ impl Checkpointer {
             jobs: Mutex::default(),
             backlog: AtomicBool::new(false),
             micros: AtomicU64::new(0),
+            durations: Histogram::default(),
             stored: RwLock::default(),
             closing: AtomicBool::new(false),
         })
@@ -125,6 +129,11 @@ impl Checkpointer {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
+    /// Returns the durations of the checkpoints since the start, except those of the recovery.
+    pub(crate) fn latencies(&self) -> Latencies {
+        self.durations.read()
+    }
+
     /// Marks the next checkpoint as the last one: nothing changes after it.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
@@ -152,6 +161,7 @@ impl Checkpointer {
         );
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.store(micros, Ordering::Relaxed);
+        self.durations.record(micros.saturating_mul(1000));
         core.schedule.set_active(false);
         match result {
             Ok(epoch) => core.schedule.complete(epoch),

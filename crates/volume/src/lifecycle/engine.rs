@@ -114,7 +114,10 @@ impl Engine {
         core.schedule.made_by(Arc::downgrade(&maker));
         restore(&cp)?;
         prepare(&cp);
-        let recovered = recovery::replay(&cp, replay.records)?;
+        let began = core.agg.clock().monotonic();
+        let mut recovered = recovery::replay(&cp, replay.records)?;
+        // Saturates: the numbers are times.
+        recovered.took = core.agg.clock().monotonic().saturating_sub(began);
         if core.clients.is_empty() && !options.standby {
             core.end_grace();
         }

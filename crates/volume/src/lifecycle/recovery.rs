@@ -11,6 +11,7 @@
 //! trees.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_base::{BlockAddr, Ino, Time};
 use weir_store::log;
@@ -41,6 +42,8 @@ pub struct Recovered {
     pub edits: u64,
     /// Checkpoints taken during the replay, for lack of memory.
     pub points: u64,
+    /// Time that the replay took.
+    pub took: Duration,
     /// True if the aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
     pub unclean: bool,
 }

@@ -151,6 +151,11 @@ impl Engine {
         self.core.agg.log().latencies()
     }
 
+    /// Returns the durations of the checkpoints since the start.
+    pub fn checkpoint_latencies(&self) -> Latencies {
+        self.cp.latencies()
+    }
+
     /// Returns the latencies of the device's operations, by kind; nothing of a device that does not
     /// measure them.
     pub fn device_latencies(&self) -> Vec<(IoKind, Latencies)> {
