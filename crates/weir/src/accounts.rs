@@ -1,8 +1,9 @@
 //! Users who may log on over SMB: a file in the data folder, and `weir users`, which changes it.
 //!
-//! Of each user the file has the name, the numbers that it acts as, and the NT hash of the password, which is as good as the password
-//! to anyone who reads it: so the file is the server's own (mode 0600, in a folder that is closed to others), and nothing shows
-//! it. A running server reads it when it starts and when `weir users` has changed it, never on an event loop.
+//! An entry has the user's name, the uid and gid that it acts as, and the NT hash of its password.
+//! The hash is as good as the password, so the file has mode 0600 in a folder that is closed to
+//! others, and no command prints it. A server reads the file when it starts and after `weir users`
+//! has changed it, never on an event loop.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -25,7 +26,7 @@ use weir_node::data_folder;
 
 /// The file in the data folder.
 pub const FILE: &str = "smb-users";
-/// What a running server is asked to do.
+/// Request to a running server, over its control socket.
 const RELOAD: &str = "users reload";
 /// Longest name of a user, in characters; as Windows has it.
 const MAX_NAME: usize = 104;
@@ -151,7 +152,7 @@ impl Users for Accounts {
     }
 }
 
-/// What a running server does when it is asked: what `next` does, and reading the users again.
+/// Commands of the control socket: reading the users again, and all others by `next`.
 pub struct Asked<C> {
     /// The users.
     pub accounts: Arc<Accounts>,
@@ -176,7 +177,10 @@ pub fn run(command: &UsersCommand) -> Result<()> {
             let mut users = read(data)?;
             let before = users.len();
             users.retain(|user| key(&user.name) != key(name));
-            ensure!(users.len() < before, "there is no user {name}");
+            ensure!(
+                users.len() < before,
+                "cannot delete user {name}: no such user"
+            );
             write(data, &users)?;
             let known = known(data);
             let done = json!({"name": name, "effective": effective(known)});
@@ -214,20 +218,17 @@ fn create(args: &CreateUser) -> Result<()> {
     let there = users.iter().position(|user| key(&user.name) == key(name));
     ensure!(
         there.is_none() || args.replace,
-        "there is a user {name}; --replace gives it another password"
+        "cannot create user {name}: exists (--replace sets another password)"
     );
     ensure!(
         users.len() < MAX_USERS,
-        "there are {MAX_USERS} users already"
+        "cannot create user: limit of {MAX_USERS} users reached"
     );
     let password = password(name)?;
-    ensure!(
-        !password.is_empty(),
-        "a user without a password could not log on"
-    );
+    ensure!(!password.is_empty(), "cannot create user: empty password");
     ensure!(
         password.chars().count() <= MAX_PASSWORD,
-        "the password is longer than {MAX_PASSWORD} characters"
+        "cannot create user: password longer than {MAX_PASSWORD} characters"
     );
     let user = User {
         name: name.to_owned(),
@@ -273,17 +274,18 @@ fn identity(args: &CreateUser) -> Result<Identity> {
             Groups::default(),
         ));
     }
-    let name = CString::new(args.name.as_str()).context("the name has a zero in it")?;
+    let name = CString::new(args.name.as_str()).context("cannot look up user: NUL in its name")?;
     match users::of_name(&name) {
         Some(identity) => Ok(identity),
         None => bail!(
-            "this machine has no user {}: --uid and --gid say as whom the new one acts",
+            "no user {} on this machine: pass --uid and --gid of the account to act as",
             args.name
         ),
     }
 }
 
-/// Has a running server read the users again; what that means for the user.
+/// Asks a running server to read the users again. Returns what to add to the command's output:
+/// nothing if the change is in force, or that it is from the next start.
 fn known(data: &Path) -> &'static str {
     match control_socket::ask(data, RELOAD) {
         Ok(_) => "",

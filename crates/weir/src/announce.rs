@@ -1,4 +1,5 @@
-//! The text that the server prints when it is ready: addresses, what a first start has created, and commands to copy.
+//! Text that the server prints when it is ready: addresses, sizes of a new aggregate, and commands
+//! to copy.
 
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
@@ -15,9 +16,9 @@ use weir_node::size::Size;
 pub struct Ready<'a> {
     /// Addresses that clients mount from.
     pub mounts: Mounts,
-    /// Where the API is, if it is served.
+    /// Address of the API, if it is served.
     pub api: Option<&'a str>,
-    /// Where SMB is served, if it is.
+    /// Address of SMB, if it is served.
     pub smb: Option<SocketAddr>,
     /// The sizes of what a first start has created.
     pub created: Option<Created<'a>>,
@@ -42,7 +43,8 @@ pub struct Created<'a> {
 pub struct Paint(bool);
 
 impl Paint {
-    /// Returns colours for a terminal, unless the environment says that none are wanted (<https://no-color.org>).
+    /// Returns colours for a terminal, unless the environment says that none are wanted
+    /// (<https://no-color.org>).
     pub fn of(terminal: &impl std::io::IsTerminal) -> Paint {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -100,7 +102,8 @@ const NEXT: [(&str, &str); 3] = [
     ),
 ];
 
-/// How clients name the host of an address.
+/// Returns the host of an address as clients write it: this machine's name for an unspecified
+/// address, an IPv6 address in brackets.
 fn host_of(address: SocketAddr) -> String {
     match address.ip() {
         ip if ip.is_unspecified() => os::host_name(),

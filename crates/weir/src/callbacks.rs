@@ -2,9 +2,10 @@
 //! has restarted. The service writes the messages; this finds the client's port (its rpcbind
 //! knows), sends them, and brings back the answers.
 //!
-//! Each call is a small task. A host that does not answer keeps its task for some seconds, so tasks are dealt by
-//! destination ([`Lines`]): one destination has few at once, and those that did not answer lately share a part. Time
-//! passes for the service in a task of its own, whatever calls there are.
+//! Each call is a small task. A host that does not answer keeps its task for some seconds, so the
+//! number of tasks is limited by destination ([`Lines`]): one destination has few at once, and
+//! those that did not answer lately share a part. The service's clock ticks in a task of its own,
+//! so calls do not delay it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,10 +29,10 @@ use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
 use weir_nfs::{Outgoing, Service};
 
-/// How often the service does what is due by time.
+/// Interval between two ticks of the service.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Makes the service's calls for ever, and has time pass for it. Runs within a local task set.
+/// Makes the service's calls and ticks it, for ever. Runs within a local task set.
 pub async fn run(service: Arc<Service>) {
     let ticking = Arc::clone(&service);
     tokio::task::spawn_local(async move {
@@ -44,7 +45,7 @@ pub async fn run(service: Arc<Service>) {
     dispatch(service, |call| async move { deliver(&call).await }).await;
 }
 
-/// Where calls come from and their outcomes go.
+/// Source of calls; it receives their outcomes.
 pub(crate) trait Source: 'static {
     fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>);
     fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing>;
@@ -74,7 +75,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Whether `to` may be called now.
+    /// Returns true if a call to `to` is within the limits.
     fn free(&self, to: IpAddr) -> bool {
         let one = self.busy.get(&to).is_none_or(|n| *n < AT_ONE);
         let silent = self.silent.contains_key(&to);
@@ -110,7 +111,7 @@ impl Lines {
     }
 }
 
-/// Has `deliver` make the calls of `source`, for ever.
+/// Makes the calls of `source` by `deliver`, for ever.
 pub(crate) async fn dispatch<S, D, F>(source: Arc<S>, deliver: D)
 where
     S: Source,
@@ -172,8 +173,8 @@ async fn ask(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>
     }
 }
 
-/// Where to call from: an address that the client knows us by, or any if that is not ours any more
-/// (or not of the same family).
+/// Returns the local addresses to call from, in the order to try: the one that the client knows us
+/// by, then any, in case that one is not ours any more or is of another family.
 fn sources(to: SocketAddr, from: IpAddr) -> [SocketAddr; 2] {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -272,8 +273,8 @@ mod tests {
         }
     }
 
-    /// Runs `test` beside a dispatcher whose calls to 10.0.0.N are never answered, fail if N is 200 or more, and are
-    /// answered at once for all others. `begun` counts the calls to silent hosts.
+    /// Runs `test` beside a dispatcher whose calls to 10.0.0.N are never answered, fail if N is 200
+    /// or more, and are answered at once for all others. `begun` counts the calls to silent hosts.
     fn with_dispatcher<F: Future<Output = ()>>(
         test: impl FnOnce(Arc<Calls>, Rc<RefCell<usize>>) -> F,
     ) {

@@ -1,4 +1,5 @@
-//! When a certificate begins and ends to be valid: the two times of X.509 (RFC 5280 §4.1.2.5), and nothing else of it.
+//! Reads the validity of a certificate: the two times of X.509 (RFC 5280 §4.1.2.5), and nothing
+//! else of it.
 
 use std::path::Path;
 

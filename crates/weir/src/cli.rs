@@ -15,7 +15,7 @@ use weir_rados_store::Place;
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -29,13 +29,14 @@ pub enum Command {
     Check(Check),
     /// The catalog of pools and volumes
     Catalog {
-        /// What to do
+        /// The command to run
         #[command(subcommand)]
         command: CatalogCommand,
     },
-    /// Copy everything of a data folder but the volumes' data to a new folder, while a server runs or not
+    /// Copy everything of a data folder but the volumes' data to a new folder; a server may run
     Backup(Backup),
-    /// Make a data folder from a backup; the aggregate's files `device` and `log` are put back beside it
+    /// Make a data folder from a backup; put the aggregate's files `device` and `log` back beside
+    /// it
     Restore(Restore),
     /// Switch on the format features that this program knows, in a data folder that no server is
     /// using; a start never does
@@ -44,19 +45,19 @@ pub enum Command {
     Scrub(Scrub),
     /// Users who may log on over SMB
     Users {
-        /// What to do
+        /// The command to run
         #[command(subcommand)]
         command: UsersCommand,
     },
-    /// Membership of an Active Directory domain, whose users log on over SMB and NFS with its tickets
+    /// Membership of an Active Directory domain; its users log on over SMB and NFS with its tickets
     Ad {
-        /// What to do
+        /// The command to run
         #[command(subcommand)]
         command: AdCommand,
     },
     /// A synchronous mirror: two nodes that keep one aggregate, so that either can serve all of it
     Pair {
-        /// What to do
+        /// The command to run
         #[command(subcommand)]
         command: PairCommand,
     },
@@ -145,8 +146,8 @@ pub struct RadosArgs {
 /// The bucket for backups.
 #[derive(Debug, Default, Args)]
 pub struct Backups {
-    /// Bucket for backups: s3://BUCKET?endpoint=URL&region=NAME, or a folder of another disk. Backup
-    /// vaults are made in it. Their keys are in the data folder; `weir backup` copies them
+    /// Bucket for backups: s3://BUCKET?endpoint=URL&region=NAME, or a folder of another disk.
+    /// Backup vaults are made in it. Their keys are in the data folder; `weir backup` copies them
     #[arg(long, value_name = "BUCKET")]
     pub backup_bucket: Option<String>,
     /// A file with ACCESS_KEY:SECRET_KEY of the bucket
@@ -166,7 +167,7 @@ pub struct Serve {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub rados: RadosArgs,
-    /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
+    /// Address to listen at for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,
     /// Addresses for Filestore instances, one for each, such as 10.1.0.0/24: clients find an
@@ -178,7 +179,8 @@ pub struct Serve {
     /// Backups.
     #[command(flatten)]
     pub backups: Backups,
-    /// Where to listen for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made with `weir users create`
+    /// Address to listen at for SMB (direct TCP): ADDR:PORT, or off. Users log on who were made
+    /// with `weir users create`
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
     pub smb: ApiAddress,
     /// Serve only clients of SMB that encrypt all they send (SMB 3.0 and later)
@@ -195,17 +197,19 @@ pub struct Serve {
     /// Keep the intent log in this folder, for example on a faster device
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
-    /// The folder of the intent log is on a disk that is lost with its machine, as local disks of clouds are. For a node of a pair, whose
-    /// partner has what is in it; while it is alone, what it reports as stable is in a checkpoint first
+    /// The folder of the intent log is on a disk that is lost with its machine, as local disks of
+    /// clouds are. For nodes of a pair: the partner has the log's contents; a node that is alone
+    /// writes a checkpoint before it reports a change as stable
     #[arg(long, requires = "log_dir")]
     pub log_ephemeral: bool,
     /// Memory to use in all (such as 4G) [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// How volumes without an export policy of their own are exported: ro or rw; root_squash, no_root_squash or all_squash;
-    /// anonuid=N, anongid=N; sec=FLAVOURS of sys, krb5, krb5i and krb5p with colons between (sys); xprtsec=tls or mtls: connections
-    /// need TLS, or TLS with a client's certificate (for every volume, none); clients=ADDR[/BITS], a host
-    /// name, or names with * and ? (repeat for several)
+    /// Export options of volumes without an export policy of their own: ro or rw; root_squash,
+    /// no_root_squash or all_squash; anonuid=N, anongid=N; sec=FLAVOURS of sys, krb5, krb5i and
+    /// krb5p with colons between (sys); xprtsec=tls or mtls: connections need TLS, or TLS with a
+    /// client's certificate (for every volume, none); clients=ADDR[/BITS], a host name, or names
+    /// with * and ? (repeat for several)
     #[arg(
         long,
         value_name = "LIST",
@@ -213,11 +217,13 @@ pub struct Serve {
         default_value = "rw,no_root_squash"
     )]
     pub export_options: Vec<String>,
-    /// Enable Kerberos for NFS (sec=krb5, krb5i, krb5p) and SMB with this keytab, which has the keys of nfs/HOST and
-    /// cifs/HOST. Needs the system's libgssapi-krb5-2 [default: those of the domain that `weir ad join` joined, if any]
+    /// Enable Kerberos for NFS (sec=krb5, krb5i, krb5p) and SMB with this keytab, which has the
+    /// keys of nfs/HOST and cifs/HOST. Needs the system's libgssapi-krb5-2 [default: those of the
+    /// domain that `weir ad join` joined, if any]
     #[arg(long, value_name = "FILE")]
     pub krb5_keytab: Option<PathBuf>,
-    /// Let clients protect their NFS connections by TLS (RFC 9289; xprtsec=tls of a mount), with this certificate (PEM)
+    /// Let clients protect their NFS connections by TLS (RFC 9289; xprtsec=tls of a mount), with
+    /// this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "nfs_tls_key")]
     pub nfs_tls_cert: Option<PathBuf>,
     /// The certificate's key (PEM)
@@ -226,22 +232,25 @@ pub struct Serve {
     /// Accept certificates of clients that these have issued (PEM; xprtsec=mtls)
     #[arg(long, value_name = "FILE", requires = "nfs_tls_cert")]
     pub nfs_tls_ca: Option<PathBuf>,
-    /// Let users whose credential is full (16 groups, all that AUTH_SYS has room for) have all groups that this machine's name
-    /// service knows of them
+    /// Let users whose credential is full (16 groups, the maximum of AUTH_SYS) have all groups that
+    /// this machine's name service has for them
     #[arg(long)]
     pub lookup_groups: bool,
-    /// Let NFSv4 clients name users and groups NAME@DOMAIN, as this machine's name service knows them; under Kerberos owners are
-    /// then sent so, too
+    /// Let NFSv4 clients name users and groups NAME@DOMAIN, by this machine's name service; under
+    /// Kerberos owners are sent in this form, too
     #[arg(long, value_name = "DOMAIN")]
     pub nfs4_domain: Option<String>,
-    /// Send NFSv4 clients that come to PATH to other servers: LOCATIONS is HOST:/PATH, with a port HOST:PORT:/PATH (then HOST is
-    /// an address), with commas between if several have the same files (repeat for several paths)
+    /// Send NFSv4 clients that come to PATH to other servers: LOCATIONS is HOST:/PATH, with a port
+    /// HOST:PORT:/PATH (then HOST is an address), with commas between if several have the same
+    /// files (repeat for several paths)
     #[arg(long, value_name = "PATH=LOCATIONS")]
     pub nfs4_referral: Vec<String>,
-    /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
+    /// Address to listen at for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs
+    /// TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,
-    /// Where paired nodes connect to copy volumes from here (SnapMirror, TLS): ADDR:PORT, or off
+    /// Address to listen at for paired nodes that copy volumes from here (SnapMirror, TLS):
+    /// ADDR:PORT, or off
     #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
     pub replication: ApiAddress,
     /// Speak TLS on the API with this certificate (PEM)
@@ -253,26 +262,28 @@ pub struct Serve {
     /// Speak TLS on the API with a certificate that is generated once and kept in the data folder
     #[arg(long, value_name = "generate", value_parser = ["generate"], conflicts_with = "api_tls_cert")]
     pub api_tls: Option<String>,
-    /// A name or an address that clients reach the API by, for the generated certificate (repeat for several); this machine's
-    /// name, localhost and the address of --api are in it anyway
+    /// A name or an address that clients reach the API by, for the generated certificate (repeat
+    /// for several); this machine's name, localhost and the address of --api are in it anyway
     #[arg(long, value_name = "NAME", requires = "api_tls")]
     pub api_tls_san: Vec<String>,
-    /// Make the first line of this file (weir_ and 64 hexadecimal digits) an administrator's token, in place of the one that the
-    /// file had before
+    /// Make the first line of this file (weir_ and 64 hexadecimal digits) an administrator's token,
+    /// in place of the file's former one
     #[arg(long, value_name = "FILE")]
     pub api_token_file: Option<PathBuf>,
     /// Show the runs of `weir bench matrix` in this folder (--out DIR/NAME) in the API and the
     /// console [default: benchmarks in the data folder]
     #[arg(long, value_name = "DIR")]
     pub benchmarks: Option<PathBuf>,
-    /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the
+    /// data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
     /// More service levels than are built in, or others, as TOML
     #[arg(long, value_name = "FILE")]
     pub service_levels: Option<PathBuf>,
-    /// Refuse storage pools and instances that are together larger than this many times the physical space (1 for production;
-    /// docs/operating/thin-provisioning.md) [default: no bound; more than the physical space is answered with a warning]
+    /// Refuse storage pools and instances that are together larger than this many times the
+    /// physical space (1 for production; docs/operating/thin-provisioning.md) [default: no bound;
+    /// more than the physical space is answered with a warning]
     #[arg(long, value_name = "FACTOR", value_parser = overcommit)]
     pub overcommit: Option<f64>,
     /// Do not register with this machine's rpcbind
@@ -281,14 +292,16 @@ pub struct Serve {
     /// Write the address to this file once requests are served
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// What is logged: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default: info]
+    /// Log filter: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default:
+    /// info]
     #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]
     pub log: Option<String>,
     /// The form of log lines
     #[arg(long, value_enum, default_value_t)]
     pub log_format: crate::logging::Format,
-    /// Read settings from this file (TOML), in which each option but this one has an entry by its name. Options and the
-    /// environment's variables count more [default: /etc/weir/weir.toml if it exists]
+    /// Read settings from this file (TOML), with an entry for each option but this one, by its
+    /// name. Options and variables of the environment have priority [default: /etc/weir/weir.toml
+    /// if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Say whether the settings are valid, and end; the data folder is not touched
@@ -297,7 +310,8 @@ pub struct Serve {
     /// Let the aggregate's device grow to this size at most
     #[arg(long, value_name = "SIZE", hide = true)]
     pub size: Option<Size>,
-    /// Make the disk as slow as this: microseconds an operation, operations a second, MB/s; for measurements
+    /// Make the disk as slow as this: microseconds an operation, operations a second, MB/s; for
+    /// measurements
     #[arg(long, value_name = "MICROSECONDS,OPERATIONS,MB", hide = true)]
     pub pace_disk: Option<weir_store::Pace>,
     /// Drop peers that stall for this many seconds
@@ -314,11 +328,13 @@ fn overcommit(text: &str) -> Result<f64, String> {
 /// `weir pair`
 #[derive(Debug, Subcommand)]
 pub enum PairCommand {
-    /// Make this folder's aggregate, or a new one in an empty folder, one of two; this node is the first to serve
+    /// Make this folder's aggregate, or a new one in an empty folder, the first copy of a pair;
+    /// this node is the primary
     Create(Box<PairCreate>),
-    /// Make the second copy of an aggregate in an empty folder, with what `weir pair create` has printed
+    /// Make the second copy of an aggregate in an empty folder, with the options that `weir pair
+    /// create` printed
     Join(Box<PairJoin>),
-    /// Let the partner connect: with what `weir pair join` has printed
+    /// Let the partner connect, with the options that `weir pair join` printed
     Accept {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
@@ -330,7 +346,7 @@ pub enum PairCommand {
         #[allow(missing_docs)]
         output: Output,
     },
-    /// What a running node is: role, term, position, lag, whether it is in sync
+    /// Show a running node: role, term, position, lag, and whether it is in sync
     Show {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
@@ -365,7 +381,7 @@ pub enum PairCommand {
         #[allow(missing_docs)]
         output: Output,
     },
-    /// Compare what the two copies hold now, by hashes; on the node that serves, while clients go on
+    /// Compare the two copies by hashes; on the primary, while clients go on
     Verify {
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
@@ -388,7 +404,7 @@ pub enum PairCommand {
     },
 }
 
-/// Where a new copy is made.
+/// Place of a new copy.
 #[derive(Debug, Args)]
 pub struct PairFolder {
     /// The data folder
@@ -402,7 +418,7 @@ pub struct PairFolder {
     pub size: Option<Size>,
 }
 
-/// Who decides when the nodes do not hear each other: the same on both.
+/// Decider when the nodes do not hear each other: the same on both.
 #[derive(Debug, Args)]
 pub struct PairDecider {
     /// A `weir witness`, a database: `postgres://USER@HOST/DATABASE`, or a pool of Ceph:
@@ -417,7 +433,7 @@ pub struct PairDecider {
     pub preferred: Option<weir_pair_node::Name>,
 }
 
-/// What is said of a node that becomes one of a pair, whichever it is.
+/// Options of a node that becomes one of a pair, for either side.
 #[derive(Debug, Args)]
 pub struct PairNode {
     #[command(flatten)]
@@ -426,14 +442,16 @@ pub struct PairNode {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub decider: PairDecider,
-    /// A program that is run with `add` when this node begins to serve, and with `remove` when it serves no more
+    /// A program that is run with `add` when this node begins to serve, and with `remove` when it
+    /// stops
     #[arg(long, value_name = "FILE")]
     pub address_hook: Option<PathBuf>,
-    /// An address that this node has while it serves, on this interface, and that clients mount from (repeat for several). Takes root, or
-    /// CAP_NET_ADMIN and CAP_NET_RAW
+    /// An address that clients mount from, on this interface while this node serves (repeat for
+    /// several). Takes root, or CAP_NET_ADMIN and CAP_NET_RAW
     #[arg(long, value_name = "ADDR/PREFIX@IFACE")]
     pub address: Vec<weir_pair_node::Address>,
-    /// When the standby acknowledges a change: when it is on its device, or when it has received it; the same on both
+    /// When the standby acknowledges a change: when it is on its device, or when it has received
+    /// it; the same on both
     #[arg(long, value_enum, default_value_t)]
     pub mode: weir_pair_node::Mode,
 }
@@ -458,7 +476,7 @@ pub struct PairCreate {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub node: PairNode,
-    /// Where the partner connects to this node
+    /// Address to listen at for the partner
     #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub listen: SocketAddr,
     #[command(flatten)]
@@ -475,7 +493,7 @@ pub struct PairJoin {
     /// The aggregate's identity
     #[arg(long, value_name = "UUID")]
     pub aggregate: String,
-    /// Where the partner listens
+    /// Address at which the partner listens
     #[arg(long, value_name = "HOST:PORT")]
     pub partner: String,
     /// SHA-256 of the partner's certificate
@@ -492,7 +510,7 @@ pub struct WitnessArgs {
     /// The folder of the registers and of this machine's certificate
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// Where nodes ask
+    /// Address to listen at for nodes
     #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub listen: Option<SocketAddr>,
     /// SHA-256 of the certificate of a node that may ask (repeat for each)
@@ -546,7 +564,8 @@ pub struct CreateUser {
     /// The data folder
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
-    /// The user id as which the user acts [default: that of this machine's user of the same name, with its groups]
+    /// The user id as which the user acts [default: that of this machine's user of the same name,
+    /// with its groups]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub uid: Option<u32>,
     /// The group id [default: the user id]
@@ -568,7 +587,8 @@ pub struct CreateUser {
 /// `weir ad`
 #[derive(Debug, Subcommand)]
 pub enum AdCommand {
-    /// Make the server a member of a domain; the user's password is asked for, or read from the standard input. Needs adcli
+    /// Make the server a member of a domain. Asks for the user's password, or reads it from the
+    /// standard input. Needs adcli
     Join(Box<AdJoin>),
     /// Show of which domain the server is a member, and by which names
     Show {
@@ -590,8 +610,8 @@ pub enum AdCommand {
     },
     /// End the membership
     Leave {
-        /// Delete the account in the domain, too, by the rights of this user, whose password is asked for, or read from the
-        /// standard input [default: it stays there]
+        /// Delete the account in the domain, too, by the rights of this user. Asks for the user's
+        /// password, or reads it from the standard input [default: it stays there]
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
         /// The data folder
@@ -641,7 +661,7 @@ pub struct Check {
     /// The data folder
     #[arg(value_name = "DIR")]
     pub data: PathBuf,
-    /// Where the intent log is, if not in the data folder
+    /// Folder of the intent log, if not the data folder
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -650,7 +670,8 @@ pub struct Check {
     /// Mend what can be mended without losing anything
     #[arg(long)]
     pub repair: bool,
-    /// The catalog that belongs to it: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    /// The catalog that belongs to it: sqlite:///PATH or postgres://… [default: catalog.db in the
+    /// data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
     #[command(flatten)]
@@ -661,9 +682,9 @@ pub struct Check {
 /// `weir catalog`
 #[derive(Debug, Subcommand)]
 pub enum CatalogCommand {
-    /// Make the catalog of a data folder that no server is using anew, from what the engine has: volumes that the catalog
-    /// does not know get their names, paths, sizes, pools and snapshots back; nobody may mount them until they get
-    /// export rules. What the catalog knows stays
+    /// Rebuild the catalog of a data folder that no server is using, from the records of the
+    /// engine. Volumes that the catalog lacks get their names, paths, sizes, pools and snapshots
+    /// back; clients cannot mount them until they get export rules. Other rows stay
     Rebuild(Rebuild),
 }
 
@@ -754,7 +775,7 @@ pub struct Rebuild {
     /// The data folder
     #[arg(value_name = "DIR")]
     pub data: PathBuf,
-    /// Where the intent log is, if not in the data folder
+    /// Folder of the intent log, if not the data folder
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
     #[command(flatten)]

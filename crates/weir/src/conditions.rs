@@ -48,7 +48,7 @@ pub struct Sources {
     pub health: Arc<Health>,
     /// The limits.
     pub vfs: Arc<Vfs>,
-    /// What is intended.
+    /// The control plane.
     pub control: Arc<Control>,
     /// The relationships whose destination is here.
     pub replication: Arc<Replication>,

@@ -37,7 +37,7 @@ pub struct Server {
     pub folder: PathBuf,
     /// The engine.
     pub engine: Arc<Engine>,
-    /// What is intended.
+    /// The control plane.
     pub control: Arc<Control>,
 }
 

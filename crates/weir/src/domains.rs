@@ -1,4 +1,4 @@
-//! What is known of Active Directory domains ([`weir_smb::domains`]), in a file of the data folder.
+//! Facts about Active Directory domains ([`weir_smb::domains`]) in a file of the data folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weir_smb::domains::Domains;
 /// The file in the data folder.
 pub const FILE: &str = "smb-domains";
 
-/// What a data folder has of it; what is learnt is written there.
+/// Opens the domains of a data folder. New facts are written to its file [`FILE`].
 pub fn open(folder: &Path) -> Result<Arc<Domains>> {
     let path = folder.join(FILE);
     let bytes = small_file::read(&path).with_context(|| path.display().to_string())?;

@@ -1,5 +1,6 @@
-//! Nothing blocks an event loop: the device, the catalog's disk, the name service and a client's host answer only when
-//! the test lets them, all at once, and every event loop goes on serving the requests that need none of them.
+//! Nothing blocks an event loop: the device, the catalog's disk, the name service and a client's
+//! host answer only when the test lets them. Every event loop continues to serve the requests that
+//! need none of them.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -37,7 +38,7 @@ use weir_pair_node::Lease;
 struct Gate {
     held: Mutex<bool>,
     opened: Condvar,
-    /// How many have come to it while it was held.
+    /// Number of threads that reached the gate while it was held.
     waiting: AtomicUsize,
 }
 
@@ -68,7 +69,7 @@ type Later = Box<dyn FnOnce(&MemDevice) + Send>;
 /// A device that answers when it may.
 struct Held {
     inner: MemDevice,
-    /// What it was asked for meanwhile; `None`: it replies at once.
+    /// Operations deferred while the device is held; `None`: it replies at once.
     asked: Mutex<Option<Vec<Later>>>,
 }
 
@@ -221,7 +222,7 @@ impl Conn {
         (word(0), word(24))
     }
 
-    /// Whether nothing has come.
+    /// Returns true if nothing was received.
     fn silent(&self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         let silent = self.0.peek(&mut [0]).is_err();
@@ -353,7 +354,8 @@ impl CatalogHeld {
     }
 }
 
-/// Makes the calls of `service` to clients, whose hosts answer when `may` says so. Counts those under way.
+/// Makes the calls of `service` to clients, whose hosts answer once `may` is true. Counts those
+/// under way.
 fn call_clients(
     service: Arc<Service>,
     mut may: watch::Receiver<bool>,
@@ -423,7 +425,8 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let (aggregate, replay) = Aggregate::open_on(device.clone(), log.clone(), env(&clock)).unwrap();
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
     let engine = Arc::new(engine);
-    // A host that held locks before the start, of the lock manager (service 0) by its own encoding: it is called.
+    // Record of a host that held locks before the start, in the encoding of the lock manager
+    // (service 0): it is called.
     let host = [2, 4, 127, 0, 0, 3, 1, b'a', 4, 127, 0, 0, 1];
     engine
         .client_records()
@@ -517,7 +520,8 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let rules = vec![rule("127.0.0.1"), rule("second.example")];
     vfs.publish(vec![Export::new("/vol1", volume, rules)]);
 
-    // Connections that are dealt to the loops in turn: one for requests that need what is held, one for the others.
+    // Connections are assigned to the loops in turn: one for requests that need held parts, one for
+    // the others.
     let handles = files.map(|file| vfs.handle_of(file));
     let [hot, cold] = &handles;
     let conns = |from: u8| -> Vec<Conn> { (0..LOOPS).map(|_| Conn::new(server, from)).collect() };
@@ -556,7 +560,8 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         begun.load(Ordering::SeqCst) > 0
     });
 
-    // Every loop serves the requests that need none of it: on other connections, and on those that wait.
+    // Every loop serves the requests that need no held part: on other connections, and on those
+    // that wait.
     let serve = |others: &mut [Conn], xid: u32| {
         for c in others {
             for _ in 0..20 {

@@ -80,7 +80,7 @@ fn is_here(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// Has clients connect from now on.
+/// Starts to listen at the reserved addresses.
 ///
 /// # Errors
 /// Another socket listens at one of the addresses.

@@ -1,10 +1,11 @@
-//! Keytabs: files with the keys of services and machines, in MIT krb5's form 0x0502 ("The keytab file format" of its documentation).
+//! Keytabs: files with the keys of services and machines, in MIT krb5's form 0x0502 ("The keytab
+//! file format" of its documentation).
 //!
-//! The library reads keys itself; what is read here is whose keys there are.
+//! The library reads the keys itself; this reads the principals that have keys in a file.
 
 use anyhow::{Context, Result, ensure};
 
-/// What a file begins with.
+/// First bytes of a file.
 const VERSION: [u8; 2] = [5, 2];
 
 /// A principal: its components, without the realm.
@@ -28,17 +29,17 @@ fn text(bytes: &mut &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(take(bytes, len)?).into_owned())
 }
 
-/// Whose key an entry is.
+/// Returns the principal of an entry.
 fn principal(mut entry: &[u8]) -> Option<Principal> {
     let components = short(&mut entry)?;
     let _realm = text(&mut entry)?;
     (0..components).map(|_| text(&mut entry)).collect()
 }
 
-/// Whose keys a keytab has.
+/// Returns the principals that have keys in a keytab.
 ///
 /// # Errors
-/// It is none.
+/// The file is not a keytab, or has no keys.
 pub fn principals(file: &[u8]) -> Result<Vec<Principal>> {
     const NONE: &str = "not a keytab";
     let mut rest = file.strip_prefix(&VERSION).context(NONE)?;
@@ -55,12 +56,12 @@ pub fn principals(file: &[u8]) -> Result<Vec<Principal>> {
             all.push(principal(entry).context(NONE)?);
         }
     }
-    ensure!(!all.is_empty(), "it has no keys");
+    ensure!(!all.is_empty(), "no keys");
     Ok(all)
 }
 
-/// Whether clients of SMB ask for tickets of this one: cifs/HOST, HOST's own (which stands for its services in Active Directory), or a machine's
-/// account.
+/// Returns true if clients of SMB ask for tickets of this principal: cifs/HOST, host/HOST (which
+/// Active Directory accepts for all services of HOST), or a machine's account.
 pub fn is_of_smb(principal: &Principal) -> bool {
     match &principal[..] {
         [account] => account.ends_with('$'),

@@ -1,19 +1,22 @@
 //! Kerberos for RPCSEC_GSS and for logons over SMB, by the system's MIT krb5.
 //!
-//! The library is loaded when there is a keytab (`--krb5-keytab`, or a domain was joined), with dlopen(3): a server without Kerberos needs none of it
-//! installed, and the build needs none of its headers, which a binding crate (libgssapi, cross-krb5) asks for.
-//! What is used of it is fixed by RFC 2744 and the library's promise of a stable ABI (`libgssapi_krb5.so.2`).
+//! The library is loaded with dlopen(3) when there is a keytab (`--krb5-keytab`, or a domain was
+//! joined). A server without Kerberos does not need it installed, and the build does not need its
+//! headers, as a binding crate (libgssapi, cross-krb5) would. The functions used are fixed by RFC
+//! 2744 and the library's promise of a stable ABI (`libgssapi_krb5.so.2`).
 //!
-//! Contexts are accepted, and their users looked up, on threads of their own: the keytab and the replay cache are files, and the
-//! name service may be a network away. Everything about a user that calls need is in the context from then on: a change of
-//! its groups counts from its next context on, as it does for knfsd.
+//! Contexts are accepted, and their users looked up, on threads of their own: the keytab and the
+//! replay cache are files, and the name service may be a network away. From then on the context has
+//! all that calls need to know about its user. A change of the user's groups is in force from the
+//! next context on, as with knfsd.
 //!
-//! Of a context of NFS whose keys are of a common type the keys are taken, and its messages are protected without the library
-//! ([`weir_nfs::gss::krb5`]). Others are exported once and imported as often as there are cores, since the library wants each to be
-//! used by one thread at a time. SMB needs a context's key, and the context itself for one integrity code at most.
+//! A context of NFS with keys of a common type is reduced to its keys, and its messages are
+//! protected without the library ([`weir_nfs::gss::krb5`]). Others are exported once and imported
+//! once a core, since the library allows one thread at a time for each. SMB needs a context's key,
+//! and the context itself for one integrity code at most.
 //!
-//! A ticket of an Active Directory domain says who its user and the user's groups are (PAC). The library verifies that the domain said so to
-//! this server; the numbers that they have here are those of [`Domains`].
+//! A ticket of an Active Directory domain names its user and the user's groups (PAC). The library
+//! verifies that the domain issued it to this server; [`Domains`] maps them to uids and gids.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::future::Future;
@@ -42,13 +45,15 @@ const THREADS: usize = 2;
 const LIBRARY: &CStr = c"libgssapi_krb5.so.2";
 /// `GSS_S_UNAVAILABLE` (RFC 2744 §3.9.1).
 const UNAVAILABLE: u32 = 16 << 16;
-/// Where routine and calling errors are in a major status; below are notes.
+/// Mask of the routine and calling errors in a major status; the lower bits are supplementary
+/// information.
 const ERRORS: u32 = 0xffff_0000;
 const GSS_C_ACCEPT: c_int = 2;
 const GSS_C_INDEFINITE: u32 = u32::MAX;
 /// The mechanism (RFC 4121 §1): 1.2.840.113554.1.2.2.
 const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-/// The attribute of a name that is KERB_VALIDATION_INFO of its ticket (MIT krb5, "Authorization interface").
+/// Attribute of a name with the KERB_VALIDATION_INFO of its ticket (MIT krb5, "Authorization
+/// interface").
 const LOGON_INFO: &[u8] = b"urn:mspac:logon-info";
 /// `GSS_C_INQ_SSPI_SESSION_KEY` (gssapi_ext.h): 1.2.840.113554.1.2.2.5.5.
 const SESSION_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2, 5, 5];
@@ -130,7 +135,8 @@ macro_rules! library {
 
         impl Library {
             fn load() -> Result<Library> {
-                // SAFETY: the name is a C string; the library's constructors are those of a system library.
+                // SAFETY: the name is a C string; the library's constructors are those of a system
+                // library.
                 let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
                 if library.is_null() {
                     bail!("Kerberos needs {}: install libgssapi-krb5-2", LIBRARY.to_string_lossy());
@@ -142,7 +148,8 @@ macro_rules! library {
                     if found.is_null() {
                         bail!("{} has no {}", LIBRARY.to_string_lossy(), name.to_string_lossy());
                     }
-                    // SAFETY: the function of this name has this signature (RFC 2744, <gssapi/gssapi.h>, gssapi_ext.h).
+                    // SAFETY: the function of this name has this signature (RFC 2744,
+                    // <gssapi/gssapi.h>, gssapi_ext.h).
                     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u32, $($arg),*) -> u32>(found) }
                 },)* })
             }
@@ -173,7 +180,7 @@ library! {
 }
 
 impl Library {
-    /// The bytes of a buffer that the library filled, which is released.
+    /// Returns the bytes of a buffer that the library filled, and releases it.
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {
         let bytes = if buffer.value.is_null() {
             Vec::new()
@@ -189,7 +196,7 @@ impl Library {
         bytes
     }
 
-    /// What a status means, in the library's words.
+    /// Returns the library's description of a status.
     fn reason(&self, major: u32, minor: u32) -> String {
         const MAJOR: c_int = 1;
         const MINOR: c_int = 2;
@@ -259,7 +266,7 @@ struct Exported {
     end_time: u32,
     send_sequence: u64,
     receive_sequence: u64,
-    /// Which keys there are: 1 for those of RFC 4121.
+    /// Kind of the keys: 1 for those of RFC 4121.
     protocol: u32,
     old: OldKeys,
     cfx: CfxKeys,
@@ -271,13 +278,15 @@ struct Context {
     handle: Handle,
 }
 
-// SAFETY: a context may be used by any thread, one at a time (MIT krb5, "Thread safety of the GSS-API").
+// SAFETY: a context may be used by any thread, one at a time (MIT krb5, "Thread safety of the
+// GSS-API").
 unsafe impl Send for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
         let mut minor = 0;
-        // SAFETY: the handle is a context's or null, and is not used any more. No buffer means no token.
+        // SAFETY: the handle is a context's or null, and is not used any more. No buffer means no
+        // token.
         unsafe {
             (self.library.delete_sec_context)(
                 &raw mut minor,
@@ -436,16 +445,17 @@ impl Protection for Locked {
 /// The server's credential: the keys of a keytab.
 struct Keys(Handle);
 
-// SAFETY: credentials may be used by several threads at once (MIT krb5, "Thread safety of the GSS-API").
+// SAFETY: credentials may be used by several threads at once (MIT krb5, "Thread safety of the
+// GSS-API").
 unsafe impl Send for Keys {}
 // SAFETY: likewise.
 unsafe impl Sync for Keys {}
 
 /// A token to be accepted, and where the outcome goes.
 enum Job {
-    /// Of RPCSEC_GSS.
+    /// A token of RPCSEC_GSS.
     Rpc(Vec<u8>, oneshot::Sender<Accepted>),
-    /// Of SMB.
+    /// A token of SMB.
     Smb(Vec<u8>, oneshot::Sender<Logon>),
 }
 
@@ -475,8 +485,8 @@ pub struct Kerberos {
 }
 
 impl Kerberos {
-    /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies` cores at once. Users of domains have
-    /// the numbers that `domains` gives them.
+    /// Accepts contexts for any service that `keytab` has a key of; each may be used on `copies`
+    /// cores at once. `domains` assigns uids and gids to users of domains.
     pub fn start(keytab: &Path, copies: usize, domains: &Arc<Domains>) -> Result<Kerberos> {
         let (principals, library) = read(keytab)?;
         let library = Arc::new(library);
@@ -498,7 +508,7 @@ impl Kerberos {
         Ok(Kerberos { jobs, serves_smb })
     }
 
-    /// Whether the keytab has a key that clients of SMB ask tickets for.
+    /// Returns true if the keytab has a key that clients of SMB ask tickets for.
     pub fn serves_smb(&self) -> bool {
         self.serves_smb
     }
@@ -530,7 +540,7 @@ impl Tickets for Kerberos {
 fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
     let keytab = keytab
         .to_str()
-        .ok_or_else(|| anyhow!("the path of a keytab is UTF-8"))?;
+        .ok_or_else(|| anyhow!("cannot use keytab: path is not UTF-8"))?;
     let keytab = CString::new(format!("FILE:{keytab}"))?;
     let element = KeyValue {
         key: c"keytab".as_ptr(),
@@ -546,7 +556,8 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
         count: 1,
         elements: &raw const kerberos,
     };
-    // SAFETY: the store, the mechanisms and what they point to outlive the call. No name: any principal.
+    // SAFETY: the store, the mechanisms and what they point to outlive the call. No name: any
+    // principal.
     let major = unsafe {
         (library.acquire_cred_from)(
             &raw mut minor,
@@ -561,12 +572,12 @@ fn keys(library: &Library, keytab: &Path) -> Result<Keys> {
         )
     };
     if major & ERRORS != 0 {
-        bail!("the keytab: {}", library.reason(major, minor));
+        bail!("reading the keytab: {}", library.reason(major, minor));
     }
     Ok(Keys(keys))
 }
 
-/// What contexts are accepted with.
+/// State for accepting contexts.
 struct Server {
     library: Arc<Library>,
     keys: Keys,
@@ -577,7 +588,7 @@ struct Server {
 fn serve(server: &Server, queue: &Mutex<Receiver<Job>>, copies: usize) {
     loop {
         let job = queue.lock().recv();
-        // Nobody may be waiting any more for what has become of it.
+        // The receiver may have stopped to wait.
         match job {
             Ok(Job::Rpc(token, done)) => {
                 let _ = done.send(server.accept(&token, copies));
@@ -590,13 +601,13 @@ fn serve(server: &Server, queue: &Mutex<Receiver<Job>>, copies: usize) {
     }
 }
 
-/// What a token led to.
+/// Result of accepting a token.
 struct Step {
     major: u32,
     minor: u32,
     /// The token for the peer.
     token: Vec<u8>,
-    /// With success.
+    /// The context, on success.
     made: Option<Made>,
 }
 
@@ -622,7 +633,8 @@ impl Server {
             handle: std::ptr::null_mut(),
         };
         let input = Buffer::of(token);
-        // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no delegated credential.
+        // SAFETY: all places outlive the call; `input` is only read. No channel bindings, no
+        // delegated credential.
         let major = unsafe {
             (library.accept_sec_context)(
                 &raw mut minor,
@@ -676,7 +688,8 @@ impl Server {
         }
     }
 
-    /// A context for RPCSEC_GSS. Principals that are no user of this machine are nobody, machines' among them.
+    /// Accepts a context for RPCSEC_GSS. Principals without a user on this machine, and machine
+    /// accounts, act as nobody.
     fn accept(&self, token: &[u8], copies: usize) -> Accepted {
         let step = self.step(token);
         let nobody = || Identity::unix(NOBODY, NOBODY, Groups::default());
@@ -696,7 +709,7 @@ impl Server {
         let (major, minor) = (step.major, step.minor);
         if major != 0 {
             tracing::info!(
-                "a security context was refused: {}",
+                "refused a security context: {}",
                 self.library.reason(major, minor)
             );
         }
@@ -713,7 +726,8 @@ impl Server {
         }
     }
 
-    /// A logon over SMB. A principal that is no user of this machine is refused: there is no guest.
+    /// Accepts a logon over SMB. Refuses a principal without a user on this machine: there is no
+    /// guest.
     fn log_on(&self, token: &[u8]) -> Logon {
         let step = self.step(token);
         let Some(made) = step.made else {
@@ -740,8 +754,8 @@ impl Server {
     }
 }
 
-/// What protects the context's messages: one for all threads if its keys are of a type that is known, else the library,
-/// `copies` times.
+/// Returns the protection of the context's messages: one for all threads if its keys are of a known
+/// type, else `copies` contexts of the library.
 fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>>> {
     let library = context.library.clone();
     let (mut minor, mut exported) = (0, Buffer::EMPTY);
@@ -773,12 +787,14 @@ fn copied(mut context: Context, copies: usize) -> Option<Vec<Box<dyn Protection>
         .collect()
 }
 
-/// The context as one whose messages are protected without the library, if its keys are of a type that is known.
+/// Converts a context into one that protects messages without the library, if its keys are of a
+/// known type.
 fn without_library(mut context: Context) -> Option<krb5::Context> {
     const VERSION: u32 = 1;
     let library = context.library.clone();
     let (mut minor, mut exported) = (0, std::ptr::null());
-    // SAFETY: the context is established; it is null afterwards, and `exported` has what this version has.
+    // SAFETY: the context is established; it is null afterwards, and `exported` has what this
+    // version has.
     let major = unsafe {
         (library.krb5_export_lucid_sec_context)(
             &raw mut minor,
@@ -805,7 +821,8 @@ fn without_library(mut context: Context) -> Option<krb5::Context> {
     made.flatten()
 }
 
-/// The name of a context's peer, and its user: what the realm's rules and the name service make of it, if it is one.
+/// Returns the name of a context's peer, and its user by the realm's rules and the name service, if
+/// there is one.
 fn user(library: &Library, name: Handle, mechanism: *const Oid) -> (String, Option<Identity>) {
     let (mut minor, mut shown, mut local) = (0, Buffer::EMPTY, Buffer::EMPTY);
     // SAFETY: the name is the context's; the buffers are filled.
@@ -819,7 +836,7 @@ fn user(library: &Library, name: Handle, mechanism: *const Oid) -> (String, Opti
     (principal, user.and_then(|user| users::of_name(&user)))
 }
 
-/// What a domain says of a context's peer, if its ticket is of one.
+/// Returns the logon information of a context's peer, if a domain issued its ticket.
 fn logon_info(library: &Library, name: Handle) -> Option<pac::Logon> {
     let (mut minor, mut authenticated, mut complete, mut more) = (0, 0, 0, -1);
     let (mut value, mut shown) = (Buffer::EMPTY, Buffer::EMPTY);
@@ -843,7 +860,7 @@ fn logon_info(library: &Library, name: Handle) -> Option<pac::Logon> {
     }
     let logon = pac::Logon::decode(&value).ok();
     if logon.is_none() {
-        tracing::warn!("a ticket of a domain says nothing of its user that can be read");
+        tracing::warn!("cannot read the user of a domain's ticket: malformed logon information");
     }
     logon
 }

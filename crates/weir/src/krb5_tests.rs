@@ -1,6 +1,7 @@
-//! Contexts that are established with a key distribution centre of the test's own (MIT krb5's), in this process on both
-//! sides: the initiator is the library, the acceptor what serves. A realm is settings of a process, so each type of keys
-//! has a process of its own, which is this program again.
+//! Contexts established with a key distribution centre of the test's own (MIT krb5's). Both sides
+//! are in this process: the initiator is the library, the acceptor the code of the server. The
+//! realm is a setting of a process, so each type of keys is tested in a child process that runs
+//! this program again.
 
 use super::*;
 use std::net::{TcpListener, TcpStream};
@@ -162,7 +163,7 @@ type Init = unsafe extern "C" fn(
     *mut u32,
 ) -> u32;
 
-/// What only initiators call.
+/// Functions of the library that only initiators call.
 struct Initiator {
     init: Init,
     name: Handle,
@@ -320,7 +321,8 @@ fn in_realm(folder: &Path) {
                 let turned = [bad[6], bad[7]];
                 flip(&mut bad);
                 if turned != [bad[6], bad[7]] {
-                    // By how much a token was turned is not protected, and a turn by all of it is none.
+                    // The token's rotation count is not protected, and a rotation by its whole
+                    // length changes nothing.
                     bad[5] ^= 1;
                 }
                 assert!(unwrapped(acceptor, &bad).is_none());

@@ -1,5 +1,5 @@
-//! Where the intent log is kept: what is acknowledged as stable is there, so its disk must not be lost with its machine, unless another machine
-//! has all of it.
+//! Check of the disk that holds the intent log. Writes are acknowledged as stable once they are in
+//! the log, so this disk must survive its machine, unless the partner of a pair has all of it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,12 @@ use weir_store::folder::Folder;
 use crate::cli::Serve;
 use weir_pair_node::note_lost_log;
 
-/// Whether nothing is in the log's folder any more and there is to be another one; the node has noted then that it lacks what was in there.
+/// Returns true if the log's folder has lost its contents and a new log is to be created. The
+/// node's state then records that it lacks the log's changes.
 ///
 /// # Errors
-/// The log is on a disk that is known to be lost with its machine, and that is not said or the node is not one of a pair.
+/// The log is on a disk that is known to be lost with its machine, and `--log-ephemeral` is missing
+/// or the node is not one of a pair.
 pub fn is_lost(args: &Serve, paired: bool) -> Result<bool> {
     let Some(dir) = &args.log_dir else {
         return Ok(false);

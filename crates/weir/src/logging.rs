@@ -41,7 +41,8 @@ pub fn start(filter: Option<&str>, format: Format) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // Colours would need a library of their own; without it the default would be to complain, on every terminal.
+        // Colours would need a library of their own. Without this call the subscriber prints a
+        // warning on every terminal.
         .with_ansi(false)
         .with_target(false);
     let set: SetFilter = match format {

@@ -68,8 +68,8 @@ pub fn watchdog() -> Option<Duration> {
         .map(Duration::from_micros)
 }
 
-/// A start under way, for which the manager's limit is extended until this is dropped. A terminal has a line that says how far it
-/// has come.
+/// A start in progress. The service manager's time limit is extended until this is dropped; a
+/// terminal shows a progress line.
 pub struct Starting {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -77,7 +77,7 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Says what the start is doing first, and asks for time until it has ended.
+    /// Reports `first` as the status, and asks the manager for time until the start has ended.
     pub fn begin(first: &'static str) -> io::Result<Starting> {
         let (stop, stopped) = mpsc::channel();
         let replay = Arc::<OnceLock<Arc<Replaying>>>::default();
@@ -125,7 +125,8 @@ impl Starting {
     }
 }
 
-/// Returns what a start is doing: `first`, then by the records that have been replayed and those that were found.
+/// Returns the status of a start: `first`, then the progress of the replay as (records replayed,
+/// records found).
 fn status(first: &str, replay: Option<(u64, u64)>) -> String {
     match replay {
         Some((done, found)) if done < found => {
@@ -137,7 +138,7 @@ fn status(first: &str, replay: Option<(u64, u64)>) -> String {
     }
 }
 
-/// Shows a line on the terminal in place of `before`. What is logged next overwrites it.
+/// Shows a line on the terminal in place of `before`. The next log line overwrites it.
 fn show(line: &str, before: &str) {
     let mut terminal = io::stderr().lock();
     let width = before.chars().count();

@@ -26,8 +26,10 @@ impl Output {
         Ok(())
     }
 
-    /// Has the server of a data folder carry out a request, and prints its reply. Faults make it an
-    /// error.
+    /// Sends a request to the server of a data folder, and prints its reply.
+    ///
+    /// # Errors
+    /// The reply has faults, or there is no server.
     pub fn ask(self, folder: &std::path::Path, request: &str) -> Result<()> {
         if !self.json {
             let summary = control_socket::ask(folder, request)?;

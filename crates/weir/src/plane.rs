@@ -1,9 +1,9 @@
 //! The control plane within the server: its catalog, its API, and the thread that both run on.
 //!
-//! They have a thread and an event loop of their own (and a few threads for what waits for disks), so that a storm of
-//! changes, a slow catalog or a peer that sends nonsense costs the event loops that serve data nothing but a share of
-//! the processor; and a smaller one than theirs, though they need not wait for it ([`weir_base::nice`]). A thread inherits
-//! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
+//! They have a thread and an event loop of their own, and a few threads for work that waits for
+//! disks. A burst of changes, a slow catalog or a faulty peer then costs the event loops that serve
+//! data only a share of the processor. These threads have a lower priority ([`weir_base::nice`]),
+//! which the threads that they start inherit: start a thread that needs its full share elsewhere.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ use weir_node::{device_metrics, os, port, space_metrics};
 use weir_ontap_node::{AsUser, Server};
 use weir_replication_node::{self as replication_node, Replication};
 
-/// Threads for what waits for the disk: as many volumes are created or deleted at once. They share checkpoints and
-/// batches of the log, so a few more than there are cores pay.
+/// Number of threads for work that waits for the disk: as many volumes are created or deleted at
+/// once. They share checkpoints and batches of the log, so more than one a core pays.
 const WAITING: usize = 16;
 
 /// A place for the API, taken but not served yet.
@@ -74,7 +74,7 @@ impl ApiListener {
         }))
     }
 
-    /// Where the certificate comes from.
+    /// Returns the source of the API's certificate.
     ///
     /// # Errors
     /// If options exclude each other, or others than this machine would be served without TLS.
@@ -97,7 +97,7 @@ impl ApiListener {
         Ok(tls)
     }
 
-    /// Which clients may call the API, and over what: loopback or TLS.
+    /// Returns the access to the API: over loopback, or with tokens over TLS.
     async fn access(&self, data: &Path, control: &Control) -> Result<Access> {
         if let Some(path) = &self.token {
             let made = control.adopt_token(&secret_in(path)?).await;
@@ -119,7 +119,7 @@ impl ApiListener {
         Ok(Access::Tokens(tls.context("TLS for the API")?))
     }
 
-    /// What clients may call this machine by.
+    /// Returns the names and addresses by which clients may reach the API.
     fn names(&self) -> Vec<String> {
         let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut names: Vec<String> = here.into_iter().chain([os::host_name()]).collect();
@@ -175,11 +175,11 @@ fn levels(args: &Serve) -> Result<Levels> {
         Some(path) => {
             Levels::with_file(path).with_context(|| format!("--service-levels {}", path.display()))
         }
-        None => Levels::built_in().context("the service levels"),
+        None => Levels::built_in().context("reading the built-in service levels"),
     }
 }
 
-/// What the control plane is started with.
+/// Parts that the control plane is started with.
 pub struct Parts<'a> {
     /// The options of `weir serve`.
     pub args: &'a Serve,
@@ -189,7 +189,7 @@ pub struct Parts<'a> {
     pub engine: Arc<Engine>,
     /// The server's clock, for time stamps and schedules.
     pub clock: Arc<dyn Clock>,
-    /// What the data path counts.
+    /// Counters of the data path.
     pub counters: Counters,
     /// Addresses that clients mount from.
     pub mounts: Mounts,
@@ -203,13 +203,14 @@ pub struct Parts<'a> {
     pub device_bytes: u64,
     /// The metrics, piece by piece.
     pub metrics: Metrics,
-    /// What is wrong with the server as a whole.
+    /// Problems of the server as a whole.
     pub problems: Problems,
     /// Live data.
     pub live: Arc<Live>,
 }
 
-/// The running control plane. What it has answered is in the catalog, so dropping it loses nothing.
+/// The running control plane. Every acknowledged change is in the catalog, so dropping it loses
+/// nothing.
 pub struct Plane {
     api: Option<String>,
     control: Arc<Control>,
@@ -221,8 +222,8 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Opens the catalog, makes the node match it and serves the API. When it returns, everything that is to be
-    /// exported is, and clients of the API can connect.
+    /// Opens the catalog, makes the node match it and serves the API. On return all volumes are
+    /// exported, and clients of the API can connect.
     ///
     /// # Errors
     /// If the catalog cannot be opened or the node not be brought to it.
@@ -328,7 +329,7 @@ impl Plane {
             .context("starting the control plane")?;
         let opened = outcome
             .recv()
-            .map_err(|_| anyhow!("the control plane ended while it was starting"))
+            .map_err(|_| anyhow!("cannot start the control plane: its thread ended"))
             .and_then(|opened| opened);
         let (control, tls) = match opened {
             Ok(opened) => opened,
@@ -441,7 +442,7 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
     Ok(Some(listener))
 }
 
-/// What the API is served over.
+/// Parts that the API is served from.
 struct Served {
     control: Arc<Control>,
     server: Arc<Server>,
@@ -499,11 +500,11 @@ async fn serve(
         .with_ontap(clusters);
     let listener = match door.listener.listen() {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the API is not served"),
+        Err(error) => return tracing::error!(%error, "cannot listen for the API"),
     };
     drop(listening);
     if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
-        tracing::error!(%error, "the API is not served any more");
+        tracing::error!(%error, "stopped serving the API");
     }
 }
 
@@ -532,9 +533,9 @@ pub fn event_loop() -> Result<tokio::runtime::Runtime> {
 /// The catalog of `data`.
 pub fn in_folder(data: &Path) -> Result<String> {
     let path = std::path::absolute(data)?.join("catalog.db");
-    let path = path
-        .to_str()
-        .context("the data folder's name is not UTF-8; --catalog takes the catalog's place")?;
+    let path = path.to_str().context(
+        "cannot name the catalog: path of the data folder is not UTF-8 (pass --catalog)",
+    )?;
     // What means something else in a URL.
     let mut url = "sqlite://".to_owned();
     for c in path.chars() {

@@ -1,18 +1,19 @@
-//! The server that a starting one follows: killed, it has its ports and its folder until the kernel has freed its memory,
-//! which takes seconds where that is many gigabytes.
+//! Waits for the server that ran before. A killed process keeps its ports and its folder until the
+//! kernel has freed its memory, which takes seconds for many gigabytes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use weir_store::folder::holder;
 
-/// How long a predecessor is waited for.
+/// Longest time to wait for a predecessor.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// From one look to the next.
+/// Polling interval.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Waits until no other process has the data folder. If one still has it at the end, opening the folder says so.
+/// Waits until no other process has the data folder, for at most [`PATIENCE`]. If one still has it
+/// then, opening the folder fails.
 pub fn wait(data: &Path) {
     let Some(process) = holder(data) else {
         return;

@@ -83,7 +83,7 @@ fn folder_of(path: &Path) -> Result<()> {
     };
     ensure!(
         folder.is_dir(),
-        "the folder {} does not exist",
+        "folder {} does not exist",
         folder.display()
     );
     Ok(())

@@ -7,7 +7,7 @@ use weir_base::limits::MAX_MOUNT_PATH;
 use weir_base::limits::protocol::{MAX_LOCATIONS, MAX_REFERRALS};
 use weir_nfs::v4::{Location, Referral};
 
-/// Where NFSv4 servers are unless something else is said (RFC 8881 §2.9.3).
+/// Default port of NFSv4 (RFC 8881 §2.9.3).
 const PORT: u16 = 2049;
 /// Longest name of a host (RFC 1035 §2.3.4).
 const MAX_HOST: usize = 255;
@@ -105,7 +105,7 @@ fn path(text: &str) -> Result<String> {
     let bad = |name: &str| matches!(name, "" | "." | "..") || name.contains('\0');
     ensure!(
         rest.is_empty() || !rest.split('/').any(bad),
-        "'{text}' is no path without . and .."
+        "'{text}' is no valid path: empty name, ., .. or NUL"
     );
     Ok(format!("/{rest}"))
 }

@@ -1,4 +1,4 @@
-//! SIGHUP: certificates with their keys, and the log's filter, are read anew; connections that there are stay.
+//! SIGHUP: reads certificates, their keys and the log's filter again. Open connections stay.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn arguments() -> Result<Box<Serve>> {
     match settings::parse(std::env::args_os().collect()) {
         Ok(cli) => match cli.command {
             Command::Serve(args) => Ok(args),
-            _ => bail!("this process does not serve"),
+            _ => bail!("not the command line of a server"),
         },
         Err(Invalid::File(message)) => bail!(message),
         Err(Invalid::Usage(error)) => bail!("{error}"),

@@ -1,4 +1,5 @@
-//! The system's resolver, for export rules that use names: /etc/hosts, DNS, and whatever else nsswitch.conf says.
+//! The system's resolver, for export rules with names: /etc/hosts, DNS, and the other sources of
+//! nsswitch.conf.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl Resolver for System {
     }
 }
 
-/// Nothing is known under a name, or the resolver did not say. `IO`: a name with a NUL, or one that is not UTF-8.
+/// Tells an unknown name, which yields `nothing`, from a resolver that did not reply. `IO` is a
+/// name with a NUL, or not in UTF-8.
 fn unknown<T>(kind: LookupErrorKind, nothing: T) -> Result<T, Unavailable> {
     match kind {
         LookupErrorKind::NoName | LookupErrorKind::NoData | LookupErrorKind::IO => Ok(nothing),

@@ -12,17 +12,18 @@ use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
 use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, RQUOTA_PROGRAM};
 
-/// Where rpcbind takes registrations. It takes them over TCP only when configured to be insecure.
+/// Sockets at which rpcbind takes registrations. It takes them over TCP only when configured to be
+/// insecure.
 const SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
-/// How long rpcbind may take to answer.
+/// Longest time that rpcbind may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest answer: a reply to SET is 28 bytes.
 const MAX_ANSWER: usize = 512;
 
-/// What is registered, with the name that `rpcinfo` gives it. The status monitor is called
-/// over UDP by Linux: by a client's kernel on this machine, and when a client has come back.
+/// Programs that are registered, with their names in `rpcinfo`. Linux calls the status monitor
+/// over UDP: a client's kernel on this machine, and when a client has restarted.
 const PROGRAMS: [(Entry, &str); 10] = [
     (entry(NFS_PROGRAM, 3, Transport::Tcp), "nfs"),
     (entry(MOUNT_PROGRAM, 3, Transport::Tcp), "mountd"),

@@ -1,8 +1,9 @@
-//! Settings of `weir serve`: the command line, else the environment, else the configuration file, else the default.
+//! Settings of `weir serve`: the command line, else the environment, else the configuration file,
+//! else the default.
 //!
-//! Every option has a variable and an entry in the file by its own name: `--log-dir` is `WEIR_LOG_DIR` and `log-dir`.
-//! Entries that neither the command line nor the environment has are put behind the command line, so that one parser
-//! checks all of them.
+//! Every option has a variable and an entry in the file by its own name: `--log-dir` is
+//! `WEIR_LOG_DIR` and `log-dir`. Entries of the file that the command line and the environment lack
+//! are appended to the command line, so that one parser checks all settings.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

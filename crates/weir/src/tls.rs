@@ -1,7 +1,9 @@
-//! TLS for NFS and its companions (RFC 9289): the server's certificate, and whose certificates of clients count.
+//! TLS for NFS and its companions (RFC 9289): the server's certificate, and the authorities for
+//! certificates of clients.
 //!
-//! TLS 1.3 alone. Clients that name a protocol (ALPN) have to name `sunrpc`; one that names none is a Linux client of before
-//! that was agreed, and is served. Sessions are not resumed: a mount makes few connections and keeps them.
+//! TLS 1.3 only. A client that names a protocol (ALPN) has to name `sunrpc`. Early Linux clients
+//! name none, and are served. Sessions are not resumed: a mount makes few connections and keeps
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Commands that are programs of their own: `weir bench` runs `weir-bench`, `weir csi` runs `weir-csi`, `weir doctor` runs
-//! `weir-doctor`.
+//! Commands that are programs of their own: `weir bench` runs `weir-bench`, `weir csi` runs
+//! `weir-csi`, `weir doctor` runs `weir-doctor`.
 //!
-//! A tool is looked for beside the running binary, then in PATH, as git and cargo find subcommands. It replaces this process, so
-//! that exit codes, signals and the terminal are the tool's.
+//! A tool is searched beside the running binary, then in PATH, as git and cargo find subcommands.
+//! It replaces this process, so exit codes, signals and the terminal are the tool's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +12,8 @@ use std::process::{Command, ExitCode};
 /// Commands that tools carry out.
 pub const TOOLS: [&str; 3] = ["bench", "csi", "doctor"];
 
-/// Variable by which a shell asks for completions, and the one with the number of the word that it asks for.
+/// Variable by which a shell asks for completions, and the one with the number of the word to
+/// complete.
 const COMPLETE: &str = "COMPLETE";
 const COMPLETE_INDEX: &str = "_CLAP_COMPLETE_INDEX";
 
@@ -28,8 +29,8 @@ struct Call {
     complete_index: Option<usize>,
 }
 
-/// Runs the tool that this process's command line, or a shell's request for completions of one, names. Returns `None` if it
-/// names none.
+/// Runs the tool that the command line names, or for which a shell asks for completions. Returns
+/// `None` if there is none.
 pub fn run_named() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if std::env::var_os(COMPLETE).is_none() {
@@ -93,7 +94,8 @@ fn named(arguments: &[OsString]) -> Option<Call> {
     })
 }
 
-/// The call in a shell's request, `-- weir bench …`, in which word number `index` is to be completed, without it the last.
+/// The call in a shell's request, `-- weir bench …`. Word number `index` is to be completed, or the
+/// last one without a number.
 fn completed(arguments: &[OsString], index: Option<usize>) -> Option<Call> {
     let escape = arguments.iter().position(|word| word == "--")?;
     let words = arguments.get(escape + 1..)?;

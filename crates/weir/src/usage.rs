@@ -1,4 +1,5 @@
-//! Errors of the command line's words that its parser does not know: the process exits as it does for those of the parser.
+//! Errors of the command line that its parser does not find. The process exits with the parser's
+//! exit code.
 
 use std::fmt;
 

@@ -70,7 +70,8 @@ impl From<&libc::group> for Group {
 }
 
 fn user_by_name(name: &CStr) -> Option<User> {
-    // SAFETY: here and below, all places outlive the call, and those of `read` are as long as it says.
+    // SAFETY: here and below, all places outlive the call, and the buffers of `read` have the given
+    // lengths.
     read(|entry, strings, len, found| unsafe {
         libc::getpwnam_r(name.as_ptr(), entry, strings, len, found)
     })
@@ -93,7 +94,8 @@ fn group_by_number(gid: u32) -> Option<Group> {
     read(|entry, strings, len, found| unsafe { libc::getgrgid_r(gid, entry, strings, len, found) })
 }
 
-/// The entry that `get` finds; nothing where it fails, or where the entry's strings are longer than [`MOST`].
+/// Returns the entry that `get` finds; `None` if it fails, or if the entry's strings are longer
+/// than [`MOST`].
 fn read<E, T: for<'a> From<&'a E>>(
     get: impl Fn(*mut E, *mut c_char, usize, *mut *mut E) -> c_int,
 ) -> Option<T> {
@@ -183,13 +185,13 @@ impl Machine for Named {
     }
 }
 
-/// What is looked up.
+/// A lookup, and the receiver of its result.
 enum Job {
     Groups(u32, Answer),
     Account(Query, idmap::Answer),
 }
 
-/// The name service, for the groups of users that a credential has no room for, and for names of users and groups.
+/// The name service: groups that do not fit into a credential, and names of users and groups.
 pub struct System {
     jobs: SyncSender<Job>,
 }

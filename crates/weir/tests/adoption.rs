@@ -1,4 +1,5 @@
-//! A data folder of a program that had no catalog: its volumes are served as they were, and are what the API shows.
+//! A data folder of a program that had no catalog: its volumes are served as they were, and are
+//! what the API shows.
 
 #![allow(clippy::unwrap_used)] // Tests fail loudly.
 

@@ -1,4 +1,5 @@
-//! The catalog is lost: the real binary neither serves something empty in its place nor leaves its operator without a way out.
+//! The catalog is lost: the real binary neither serves something empty in its place nor leaves its
+//! operator without a way out.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -104,8 +105,9 @@ fn a_lost_catalog_is_made_anew_from_the_engines_records() {
     api(&server).must("DELETE", &path, &Value::Null);
 }
 
-/// What is made over NFS in a volume of NTFS style has what its directory passes on, whatever mode is asked for, and `chmod`
-/// is refused. In UNIX style the one would be whose mode says so, and the other would undo what users of Windows have set.
+/// What is made over NFS in a volume of NTFS style has what its directory passes on, whatever mode
+/// is asked for, and `chmod` is refused. In UNIX style the one would be whose mode says so, and the
+/// other would undo what users of Windows have set.
 #[test]
 fn a_volume_of_ntfs_style_is_one_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Calls that must not be carried out twice, sent again after the server was killed, stopped, and killed again.
+//! Calls that must not be carried out twice, sent again after the server was killed, stopped, and
+//! killed again.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -36,8 +37,8 @@ fn file(client: &mut Caller, dir: &Fh, name: &str) -> Fh {
     made(&client.ask(&create(dir, name))).unwrap()
 }
 
-/// Every procedure that changes something and is no WRITE, each so that a second run would end otherwise, or make another
-/// object.
+/// Every procedure that changes something and is no WRITE, each so that a second run would end
+/// otherwise, or make another object.
 fn calls(client: &mut Caller, root: &Fh) -> Vec<Call> {
     let kept = file(client, root, "kept");
     for name in ["removed", "renamed", "replaced"] {
@@ -119,7 +120,8 @@ fn every_call_is_carried_out_once() {
         }
         client
     };
-    // From the log; then from the checkpoint with which the server stopped; then from that one after a crash.
+    // From the log; then from the checkpoint with which the server stopped; then from that one
+    // after a crash.
     server.kill();
     let server = Server::start(data.path(), &[]);
     again(&server, "after a crash");

@@ -1,4 +1,5 @@
-//! Requests of a persistent NFSv4 session, sent again after the server was killed, stopped, and killed again.
+//! Requests of a persistent NFSv4 session, sent again after the server was killed, stopped, and
+//! killed again.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -63,7 +64,8 @@ fn every_request_is_carried_out_once() {
         }
         client
     };
-    // From the log; then from the checkpoint with which the server stopped; then from that one after a crash.
+    // From the log; then from the checkpoint with which the server stopped; then from that one
+    // after a crash.
     server.kill();
     let server = Server::start(data.path(), &[]);
     again(&server, "after a crash");

@@ -1,4 +1,5 @@
-//! A start that is refused leaves no trace, and says what is wrong in the words of the command line.
+//! A start that is refused leaves no trace, and says what is wrong in the words of the command
+//! line.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 

@@ -1,4 +1,5 @@
-//! The host's file system is full to the last byte: a server starts on it, and things can be deleted.
+//! The host's file system is full to the last byte: a server starts on it, and things can be
+//! deleted.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -16,8 +17,8 @@ use common::client::Client;
 use serde_json::{Value, json};
 use weir_bench::nfs3::Stable;
 
-/// Mounts a file system of its own at `at`, for this thread and what it starts. It goes with them. Takes the right to
-/// mount, that is root.
+/// Mounts a file system of its own at `at`, for this thread and what it starts. It goes with them.
+/// Takes the right to mount, that is root.
 fn small_disk(at: &Path, size: &str) {
     let place = CString::new(at.as_os_str().as_bytes()).unwrap();
     let (kind, options) = (c"tmpfs", CString::new(format!("size={size}")).unwrap());

@@ -1,4 +1,5 @@
-//! Files of a running server are deleted, replaced or truncated: no reply says any more that something is durable.
+//! Files of a running server are deleted, replaced or truncated: no reply says any more that
+//! something is durable.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -29,7 +30,8 @@ fn serving(data: &Path) -> (Server, Client) {
     (server, client)
 }
 
-/// Stable writes until one is refused. One that the log had taken in, and will not write any more, fails with NFS3ERR_IO first.
+/// Stable writes until one is refused. One that the log had taken in, and will not write any more,
+/// fails with NFS3ERR_IO first.
 fn until_read_only(client: &mut Client) {
     let file = client.lookup("before");
     loop {

@@ -1,9 +1,11 @@
-//! Limits against the real binary: they hold for our load and for a client that is not ours, what waits holds up no
-//! other client, and a client that goes away, comes back or stops listening gains nothing and leaves nothing behind.
+//! Limits against the real binary: they hold for our load and for a client that is not ours, what
+//! waits holds up no other client, and a client that goes away, comes back or stops listening gains
+//! nothing and leaves nothing behind.
 //!
-//! That no more comes through than a limit allows is arithmetic, and asserted as such: `rate × (time + burst)` and one
-//! request for each volume, timed from before the load begins to after it ended. That it is not much less depends on
-//! the machine, so those margins are wide; the narrow ones are `bench/experiment qos`.
+//! That no more comes through than a limit allows is arithmetic, and asserted as such: `rate ×
+//! (time + burst)` and one request for each volume, timed from before the load begins to after it
+//! ended. That it is not much less depends on the machine, so those margins are wide; the narrow
+//! ones are `bench/experiment qos`.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +36,8 @@ const MIB: f64 = 1048576.0;
 /// The burst of a limit, in seconds.
 const BURST: f64 = 0.01;
 
-/// A server with the volume `v` in a pool whose volumes are given throughput by hand, so far more than a load moves.
+/// A server with the volume `v` in a pool whose volumes are given throughput by hand, so far more
+/// than a load moves.
 fn limited(data: &Path) -> (Server, Api) {
     let server = Server::start(data, &[]);
     let api = Api(server.api.unwrap());
@@ -409,7 +412,8 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     );
     let done = honest.finish().unwrap();
     let fair: f64 = done[0].iter().map(|d| f64::from(d.bytes)).sum();
-    // Its half of what came through, less what may be under way at the end; the others' requests are large.
+    // Its half of what came through, less what may be under way at the end; the others' requests
+    // are large.
     assert!(
         fair >= 0.5 * through - 4.0 * MIB && fair >= 0.25 * through,
         "{fair} of {through}"
@@ -418,7 +422,8 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     nothing_left(api);
 }
 
-/// Runs a command on a pseudo-terminal of 120 × 40 until it ends; what it drew. `q` is sent as soon as `until` was seen.
+/// Runs a command on a pseudo-terminal of 120 × 40 until it ends; what it drew. `q` is sent as soon
+/// as `until` was seen.
 fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     let (mut ours, mut theirs) = (0, 0);
@@ -428,7 +433,8 @@ fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: both descriptors are written by the call; no name and no settings are asked for; `size` is valid.
+    // SAFETY: both descriptors are written by the call; no name and no settings are asked for;
+    // `size` is valid.
     let made = unsafe {
         libc::openpty(
             &raw mut ours,
@@ -441,8 +447,8 @@ fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
     assert_eq!(made, 0);
     // SAFETY: just opened, and owned by nothing else.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    // SAFETY: between fork and exec only calls that are safe there: a session of its own, with the terminal (which is its
-    // standard input by now) as the one that controls it.
+    // SAFETY: between fork and exec only calls that are safe there: a session of its own, with the
+    // terminal (which is its standard input by now) as the one that controls it.
     unsafe {
         use std::os::unix::process::CommandExt;
         command.pre_exec(|| {

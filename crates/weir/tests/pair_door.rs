@@ -1,4 +1,5 @@
-//! What a node of a pair takes from clients before it serves, and from those that connect to where nodes do.
+//! What a node of a pair takes from clients before it serves, and from those that connect to where
+//! nodes do.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 

@@ -1,4 +1,5 @@
-//! What clients of NFSv4.2 have over a takeover: opens, locks, and requests that are carried out once.
+//! What clients of NFSv4.2 have over a takeover: opens, locks, and requests that are carried out
+//! once.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -10,7 +11,8 @@ use weir_testclient::nfs4::{
     BAD_STATEID, BADSESSION, Client4, DENIED, GRACE, OK, Ops, STABLE, UNSTABLE,
 };
 
-/// What two clients have at the primary, and a request of which the first does not know whether it was carried out.
+/// What two clients have at the primary, and a request of which the first does not know whether it
+/// was carried out.
 struct Before {
     holder: Client4,
     other: Client4,

@@ -1,4 +1,5 @@
-//! A pair whose witness is a row of PostgreSQL: a server of Debian's packages, started here on a socket in a temporary folder.
+//! A pair whose witness is a row of PostgreSQL: a server of Debian's packages, started here on a
+//! socket in a temporary folder.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -179,7 +180,8 @@ fn a_row_of_postgresql_decides_who_serves() {
     assert!(shown.contains("postgres://weir@localhost"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
 
-    // A standby that was killed may lack what it had received only: it is no standby before the primary has found it whole.
+    // A standby that was killed may lack what it had received only: it is no standby before the
+    // primary has found it whole.
     let writer = Writer::start(a.nfs, "file");
     writer.has_written(100);
     b.end();
@@ -197,7 +199,8 @@ fn a_row_of_postgresql_decides_who_serves() {
     a.is("in sync", "yes");
     b.is("in sync", "yes");
 
-    // While the database does not reply nobody takes over, and then the side that has everything does.
+    // While the database does not reply nobody takes over, and then the side that has everything
+    // does.
     postgres.signal(libc::SIGSTOP);
     b.process().kill();
     until("it wants to serve", || {

@@ -1,4 +1,5 @@
-//! Strict volumes of two real nodes: while the partner is lost their changes are held, reads go on, and others change.
+//! Strict volumes of two real nodes: while the partner is lost their changes are held, reads go on,
+//! and others change.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -206,7 +207,8 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     assert!(shown.contains("longer than for this node's log"), "{shown}");
     assert!(shown.contains("bytes sent for each byte"), "{shown}");
 
-    // The side that takes over is alone and holds them as well, until an administrator has it otherwise.
+    // The side that takes over is alone and holds them as well, until an administrator has it
+    // otherwise.
     world.a.process().kill();
     world.b.serves();
     let mut client = Client::connect(world.b.nfs).unwrap();

@@ -1,5 +1,5 @@
-//! Locks over a kill of the server: the clients that held them may claim them again, and no other client
-//! gets them meanwhile.
+//! Locks over a kill of the server: the clients that held them may claim them again, and no other
+//! client gets them meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

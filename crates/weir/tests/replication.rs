@@ -1,4 +1,5 @@
-//! Replication between real processes: paired, throttled, killed, and read all the while. `KILL_ROUNDS=N` makes it long.
+//! Replication between real processes: paired, throttled, killed, and read all the while.
+//! `KILL_ROUNDS=N` makes it long.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -130,7 +131,8 @@ fn write(client: &mut Client, versions: &Versions) {
 
 /// Which version of everything a client sees; `None` before there is anything.
 fn seen(client: &mut Client, known: &[Versions]) -> Option<usize> {
-    // A reader of several files may meet the change from one snapshot to the next between two of them; not twice.
+    // A reader of several files may meet the change from one snapshot to the next between two of
+    // them; not twice.
     for _ in 0..2 {
         let found = all_files(client)?;
         let matches = |versions: &Versions| {
@@ -285,8 +287,8 @@ fn in_state(node: &Node, volume: &str, field: &str, wanted: &str) -> serde_json:
     }
 }
 
-/// Two nodes that know nothing of each other, and the NetApp Volumes API: a volume is made as the copy of another node's,
-/// whose administrator gets a passphrase.
+/// Two nodes that know nothing of each other, and the NetApp Volumes API: a volume is made as the
+/// copy of another node's, whose administrator gets a passphrase.
 #[test]
 fn peering_is_established_by_the_passphrase_that_a_replication_shows() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,5 +1,5 @@
-//! The measurement of SnapMirror's throttles runs through, on little data. What it measures then means nothing and is
-//! not checked.
+//! The measurement of SnapMirror's throttles runs through, on little data. What it measures then
+//! means nothing and is not checked.
 
 #![allow(clippy::unwrap_used)] // Tests fail loudly.
 

@@ -1,4 +1,5 @@
-//! NFS over TLS (RFC 9289) against the real binary: a client of rustls's, and peers that keep to nothing.
+//! NFS over TLS (RFC 9289) against the real binary: a client of rustls's, and peers that keep to
+//! nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -248,7 +249,8 @@ fn what_follows_a_probe_is_tls_or_ends_the_connection() {
     let server = authority.serve(data.path(), &["--stall", "2"]);
     let config = authority.client(None, b"sunrpc");
 
-    // A call in the clear behind the probe, which would become one of the peer that shows its certificate later.
+    // A call in the clear behind the probe, which would become one of the peer that shows its
+    // certificate later.
     let mut c = server.connect();
     c.write_all(&[probe(1), null(2)].concat()).unwrap();
     assert_eq!(reply(&mut c), token(1));

@@ -1,7 +1,9 @@
-//! Running `adcli` (<https://www.freedesktop.org/software/realmd/adcli/>), which makes computer accounts and agrees on their passwords.
+//! Runs `adcli` (<https://www.freedesktop.org/software/realmd/adcli/>), which creates computer
+//! accounts and sets their passwords.
 //!
-//! Passwords go over its standard input: what is in a command line, everybody on the machine can read. It is killed if it
-//! has not ended after [`LIMIT`]; it changes the domain in its last steps, and starting anew is safe at any of them.
+//! Passwords go over its standard input, since all users of the machine can read command lines. It
+//! is killed if it has not ended after [`LIMIT`]. It changes the domain in its last steps, and can
+//! be started again after any of them.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -15,16 +17,17 @@ use anyhow::Context as _;
 use super::{Failure, Member, Request};
 
 const PROGRAM: &str = "adcli";
-/// How long it may take. Where a domain controller does not reply, its own limits end it before.
+/// Time limit of a run. If a domain controller does not reply, adcli's own limits end it before.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Bytes of what it says that are read.
+/// Number of bytes read of each output stream.
 const MOST: u64 = 64 << 10;
 /// Services whose names the account gets, and its keys: the machine itself, SMB and NFS.
 const SERVICES: [&str; 3] = ["host", "cifs", "nfs"];
-/// Exit code for credentials that the domain refuses (adcli(8), "EXIT STATUS" of its `tools/tools.h`).
+/// Exit code for credentials that the domain refuses (adcli(8), "EXIT STATUS" of its
+/// `tools/tools.h`).
 const CREDENTIALS: i32 = 3;
 
-/// Makes the account, or gives it another password, and writes its keys to a file.
+/// Creates the account, or sets a new password for it, and writes its keys to a file.
 pub fn join(
     request: &Request,
     keytab: &Path,
@@ -138,7 +141,7 @@ fn run_as(
     if status.success() {
         return Ok(out);
     }
-    // Its last line is what it died of; those before are warnings.
+    // The last line is the error; those before are warnings.
     let why = errors.lines().rfind(|line| !line.trim().is_empty());
     let why = why.map_or("it says nothing", |line| line.trim());
     let why = why.trim_start_matches("adcli: ");
@@ -153,7 +156,8 @@ fn run_as(
     )))
 }
 
-/// What it says on both streams, until it has closed them; if that takes too long, it is killed.
+/// Reads both output streams of the child to their end. Kills the child if that takes longer than
+/// `limit`.
 fn heard(child: &mut Child, limit: Duration) -> Result<(String, String), Failure> {
     let (out, errors) = (reader(child.stdout.take())?, reader(child.stderr.take())?);
     match out.recv_timeout(limit) {

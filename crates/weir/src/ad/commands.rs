@@ -13,10 +13,10 @@ use crate::cli::{AdCommand, AdJoin};
 use weir_node::control_socket::{self, Commands};
 use weir_node::data_folder;
 
-/// What a running server is asked to do.
+/// Request to a running server, over its control socket.
 const RELOAD: &str = "ad reload";
 
-/// What a running server does when it is asked: what `next` does, and reading the membership again.
+/// Commands of the control socket: reading the membership again, and all others by `next`.
 pub struct Asked<C> {
     /// The membership.
     pub membership: Arc<Membership>,
@@ -89,7 +89,10 @@ fn join(args: &AdJoin) -> Result<()> {
         args.data.display()
     );
     let password = password(&args.user)?;
-    ensure!(!password.is_empty(), "a password is needed to join");
+    ensure!(
+        !password.is_empty(),
+        "cannot join the domain: empty password"
+    );
     let request = Request {
         domain: args.domain.clone(),
         controller: args.domain_controller.clone().unwrap_or_default(),
@@ -129,7 +132,7 @@ fn shown(member: &Member) -> String {
     out
 }
 
-/// Has a running server read the membership again; what that means.
+/// Asks a running server to read the membership again. Returns what to add to the command's output.
 fn known(data: &Path) -> String {
     match control_socket::ask(data, RELOAD) {
         Ok(said) => format!("; {said}"),

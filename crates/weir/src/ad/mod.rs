@@ -1,17 +1,17 @@
-//! Membership of an Active Directory domain: the computer account of this server, and the keys that it has there.
+//! Membership of an Active Directory domain: this server's computer account, and the keys of that
+//! account.
 //!
-//! A server that users reach with tickets of a domain has an account in it, with the names of its services and a password that
-//! only the two know. Making the account and agreeing on the password takes LDAP and the protocol that changes passwords of
-//! Kerberos (RFC 3244). `adcli` does both, as it does for `realm join`; it is run, and what it was told and has made is kept here
-//! ([`adcli`], [`commands`]).
+//! A server that users reach with tickets of a domain has an account in it, with the names of its
+//! services and a password that only the domain and the server know. Creating the account takes
+//! LDAP, and setting the password the password protocol of Kerberos (RFC 3244). `adcli` does both,
+//! as for `realm join`; it is run here, and its result is kept ([`adcli`], [`commands`]).
 //!
 //! Two files of the data folder are the membership: [`KEYTAB`] with the keys, and [`FILE`], which
-//! says whose they are. The keys are written first: a crash in between leaves a server that is no
-//! member, whom joining again makes one. A server that leaves empties the files and does not remove
-//! them, since a [pair](weir_pair_node) sends its partner files that have changed, not those that
-//! are gone.
+//! names their account. The keys are written first: a crash in between leaves a server that is no
+//! member, and can join again. Leaving empties the files and does not remove them, since a node of
+//! a [pair](weir_pair_node) sends changed files to its partner, not removals.
 //!
-//! Nobody's password is kept. The computer account's own is known only by the keys that follow from it.
+//! No password is kept. Of the computer account's own only the keys derived from it are.
 
 mod adcli;
 pub mod commands;
@@ -34,15 +34,16 @@ use weir_node::os;
 pub const FILE: &str = "ad-domain";
 /// The file of the computer account's keys.
 pub const KEYTAB: &str = "ad-keytab";
-/// Where `adcli` writes keys, before they are the server's.
+/// File to which `adcli` writes keys, before they become the server's.
 const JOINING: &str = "ad-keytab.joining";
-/// Longest name of a computer account, in characters: what NetBIOS has room for.
+/// Longest name of a computer account, in characters: the limit of NetBIOS.
 const MAX_COMPUTER: usize = 15;
 
-/// Why a domain was not joined, left or found as it should be.
+/// Reason why a domain was not joined, left or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Something has to be changed first: the program is missing, what was asked for cannot be, the domain refuses.
+    /// Something has to be changed first: the program is missing, the request is invalid, or the
+    /// domain refuses.
     #[error("{0}")]
     Refused(String),
     /// A file, or a process that could not be started.
@@ -59,7 +60,8 @@ impl From<Failure> for BackendError {
     }
 }
 
-/// What is asked for. Nothing in it may begin with a dash or have control characters, as `adcli` gets it in its arguments.
+/// Request to join. No field may begin with a dash or have control characters, since `adcli` gets
+/// them in its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The domain's name in the DNS.
@@ -68,7 +70,8 @@ pub struct Request {
     pub controller: String,
     /// The computer account's name, of [`MAX_COMPUTER`] characters at most; empty: this machine's.
     pub computer: String,
-    /// The organizational unit of a new account, as an LDAP name below the domain's; empty: the domain's own choice.
+    /// Organizational unit of a new account, as an LDAP name below the domain's; empty: the
+    /// domain's default.
     pub unit: String,
     /// This machine's name in the DNS; empty: as it calls itself, in the domain.
     pub host: String,
@@ -89,13 +92,13 @@ pub struct Member {
     pub controller: String,
     /// The computer account's name, without `$`.
     pub computer: String,
-    /// Where the account is, as an LDAP name.
+    /// The account's LDAP name.
     pub account: String,
     /// The name by which clients are to reach the server.
     pub host: String,
 }
 
-/// Of each field of a [`Member`] its name in the file, and where it is.
+/// Field of a [`Member`]: its name in the file, and its accessor.
 type Field = (&'static str, fn(&mut Member) -> &mut String);
 
 const FIELDS: [Field; 7] = [
@@ -145,8 +148,9 @@ pub fn read(folder: &Path) -> Result<Option<Member>> {
     Ok(Some(member))
 }
 
-/// Makes the server of a data folder a member of a domain, with the rights of the user whose password is given; or gives its account
-/// another password, if it is one. What was in the files before counts until the new keys are there.
+/// Makes the server of a data folder a member of a domain, with the rights of `user`. If it is a
+/// member already, its account gets a new password. The former files stay in force until the new
+/// keys are written.
 ///
 /// # Errors
 /// `adcli` is missing, or the domain refuses: then nothing has changed here.
@@ -160,15 +164,15 @@ pub fn join(
     let request = settled(request)?;
     let keys = Joining::begin(folder, before.as_ref(), &request)?;
     let made = adcli::join(&request, &keys.path, user, password)?;
-    let bytes = std::fs::read(&keys.path).context("the keys that adcli has written")?;
-    keytab::principals(&bytes).context("the keys that adcli has written")?;
+    let bytes = std::fs::read(&keys.path).context("reading the keys written by adcli")?;
+    keytab::principals(&bytes).context("checking the keys written by adcli")?;
     small_file::replace(folder, KEYTAB, &bytes).context("writing the keys")?;
     small_file::replace(folder, FILE, made.text().as_bytes()).context("writing the membership")?;
     Ok(made)
 }
 
-/// Ends the membership, and with a user's password deletes the account in the domain. Without one the account stays there, of no use
-/// to anyone any more.
+/// Ends the membership, and with a user's password deletes the account in the domain. Without one
+/// the account stays there unused.
 ///
 /// # Errors
 /// The domain refuses to delete the account: then the server is still a member.
@@ -245,7 +249,8 @@ struct Joining {
 }
 
 impl Joining {
-    /// With the keys that the same account has already: tickets that clients have are of these.
+    /// Starts with the keys that the same account has already, since clients hold tickets for
+    /// these.
     fn begin(
         folder: &Path,
         before: Option<&Member>,
@@ -277,7 +282,7 @@ impl Drop for Joining {
     }
 }
 
-/// The membership of a running server, which serves users with tickets of the domain as soon as it has joined.
+/// Membership of a running server, which accepts tickets of the domain as soon as it has joined.
 pub struct Membership {
     folder: PathBuf,
     /// The server has a keytab of its own (`--krb5-keytab`), which counts.
@@ -290,7 +295,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Of the server of a data folder.
+    /// Returns the membership of the server with this data folder; [`Membership::reload`] reads it.
     pub fn new(
         folder: &Path,
         fixed: bool,
@@ -308,10 +313,10 @@ impl Membership {
         }
     }
 
-    /// Serves by what the files say now; returns that.
+    /// Reads the files and serves by them; returns the membership that they contain.
     ///
     /// # Errors
-    /// The files, or the library.
+    /// The files cannot be read or are damaged, or Kerberos cannot be started.
     pub fn reload(&self) -> Result<Option<Member>> {
         let mut accepting = self.accepting.lock();
         self.serve(&mut accepting)
@@ -363,7 +368,8 @@ impl DomainMembership for Membership {
             controller: spec.controller.clone(),
             computer: spec.computer.clone(),
             unit: spec.unit.clone(),
-            // Not the machine's own name, which another account may have: that by which the machine itself is a member.
+            // Not the machine's own name: the machine may itself be a member by that name, with
+            // another account.
             host: format!("{}.{}", spec.computer, spec.domain).to_lowercase(),
             ldaps: false,
         };

@@ -1,7 +1,8 @@
 //! `weir backup` and `weir restore`: everything of a data folder besides the volumes' data.
 //!
-//! A backup is a folder of whole files and a manifest with their lengths and checksums. The manifest is written last, so a backup
-//! that was cut short has none. A pair's state is left out: put back, it would claim that the partner has what it has not.
+//! A backup is a folder of whole files and a manifest with their lengths and checksums. The
+//! manifest is written last, so an incomplete backup has none. A pair's state is left out:
+//! restored, it would claim that the partner has data that it lacks.
 
 use std::fs::{self, DirBuilder};
 use std::io::Write;
@@ -148,7 +149,8 @@ pub fn restore(args: &Restore) -> Result<()> {
     )?;
     let contents = verified(&args.folder)?;
     make_empty(&args.data)?;
-    // The identity last: without it a server refuses the folder, and a restore that was cut short is not served.
+    // The identity last: without it a server refuses the folder, so an incomplete restore is not
+    // served.
     let (identity, rest): (Vec<_>, Vec<_>) =
         contents.iter().partition(|(name, _)| name == IDENTITY);
     for (name, bytes) in rest.into_iter().chain(identity) {

@@ -22,7 +22,8 @@ use crate::progress::Task;
 use crate::{ad, plane, rados, storage};
 use weir_node::backend::{self, Node};
 
-/// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
+/// Opens the data folder as a server does, creates rows for the volumes that the catalog lacks, and
+/// prints them.
 pub fn rebuild(args: &Rebuild) -> Result<()> {
     let env = check::environment()?;
     let (clock, rng) = (Arc::clone(&env.clock), Arc::clone(&env.rng));
@@ -30,7 +31,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         Some(path) => {
             Levels::with_file(path).with_context(|| format!("--service-levels {}", path.display()))
         }
-        None => Levels::built_in().context("the service levels"),
+        None => Levels::built_in().context("reading the built-in service levels"),
     }?;
     let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
     let held = rados::hold(&args.rados, &args.data, args.catalog.as_deref(), &clock)?;
@@ -72,7 +73,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     });
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
-    ended.map_err(|error| anyhow!("the last checkpoint failed: {error}"))?;
+    ended.map_err(|error| anyhow!("writing the last checkpoint: {error}"))?;
     if let Some(held) = &held {
         held.keep_catalog()?;
     }
@@ -116,7 +117,8 @@ async fn make(
     Ok(Control::rebuild(options).await?)
 }
 
-/// Renames a damaged catalog with what belongs to it, so that nothing of it is lost; returns the new name.
+/// Renames a damaged catalog and its companion files, so that nothing of it is lost; returns the
+/// new name.
 fn set_aside(file: &Path) -> Result<PathBuf> {
     let with = |tail: &str| {
         let mut name = file.as_os_str().to_owned();
@@ -171,8 +173,8 @@ fn data(rebuilt: &Rebuilt, damaged: Option<&Path>) -> Value {
     })
 }
 
-/// Says what was made, and of each volume and pool what could not be, with the command that brings it back. `member`: the server
-/// is a member of a domain.
+/// Prints the rebuilt volumes and pools, and for each the settings that are lost, with the command
+/// that restores them. `member`: the server is a member of a domain.
 fn report(rebuilt: &Rebuilt, member: bool) -> Result<()> {
     let mut out = std::io::stdout();
     let volumes = &rebuilt.volumes;
@@ -221,7 +223,7 @@ fn report(rebuilt: &Rebuilt, member: bool) -> Result<()> {
     Ok(())
 }
 
-/// What a volume had and has not, and the command that lets clients in.
+/// Prints the settings that a volume has lost, and the command that lets clients mount it.
 fn lacking(out: &mut impl Write, one: &RebuiltVolume) -> Result<()> {
     let smb = one.protocols.contains(&Protocol::Smb);
     let mut lost: Vec<&str> = one.lost.iter().map(String::as_str).collect();
@@ -269,7 +271,7 @@ fn lacking(out: &mut impl Write, one: &RebuiltVolume) -> Result<()> {
     Ok(())
 }
 
-/// How large a pool is now, and the command by which it gets what it had.
+/// Prints the capacity of a rebuilt pool, and the command that restores its former one.
 fn capacity(out: &mut impl Write, pool: &RebuiltPool) -> Result<()> {
     let (name, gib) = (&pool.name, pool.capacity_gib);
     let words = match pool.known {

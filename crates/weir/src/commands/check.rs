@@ -20,7 +20,8 @@ const MEMORY_SHARE: u64 = 8;
 const MEMORY_LEAST: u64 = 64 << 20;
 const MEMORY_MOST: u64 = 2 << 30;
 
-/// What tools that open a data folder by themselves work with.
+/// Returns the environment of tools that open a data folder by themselves: a pool of frames, the
+/// clock and random numbers.
 pub fn environment() -> Result<Env> {
     let memory = os::usable_memory().map_or(0, |size| size.0 / MEMORY_SHARE);
     let memory = memory.clamp(MEMORY_LEAST, MEMORY_MOST);
@@ -106,7 +107,8 @@ fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
         )
     };
     if report.faults.iter().any(unread) {
-        // Which volumes there are is not known: what the catalog has of others is no fault of its own.
+        // The volumes of a damaged aggregate are not known, so rows of the catalog for others are
+        // no faults.
         seen.faults.retain(|_| seen.damaged);
     }
     Ok(seen)

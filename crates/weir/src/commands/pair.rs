@@ -29,7 +29,7 @@ use weir_pair_node::{Name, address, postgres, rados};
 use weir_peer_link::door::Door;
 use weir_peer_link::identity::{Identity, Known, in_words};
 
-/// How long a node may take for a question, once it has shown its certificate.
+/// Longest time that a node may take for a question, once it has shown its certificate.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// `weir pair …`
@@ -45,11 +45,11 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             let mut config = configured(data)?;
             ensure!(
                 config.side == Name::A,
-                "this is side b, which knows its partner already"
+                "cannot accept a partner: side b has its partner already"
             );
             ensure!(
                 config.partner.is_none(),
-                "this pair has a partner already, and a pair has two nodes: `weir pair delete --data {}` ends it",
+                "cannot accept a partner: a pair has two nodes (`weir pair delete --data {}` ends this one)",
                 data.display()
             );
             let partner = fingerprint(certificate)?;
@@ -78,8 +78,8 @@ pub fn pair(command: &PairCommand) -> Result<()> {
             configured(data)?;
             ensure!(
                 force,
-                "a standby takes over by itself when its primary is gone. --force has this node serve what it has, even if that \
-                 is not all that clients were told; the other node has to be off for good"
+                "cannot take over without --force: a standby takes over by itself when its primary is gone. --force makes this node \
+                 serve its data, even if acknowledged changes are missing; the other node has to be off for good"
             );
             output.ask(data, "pair takeover --force")
         }
@@ -211,7 +211,7 @@ fn join(args: &PairJoin) -> Result<()> {
     )
 }
 
-/// Of a side that knows nothing of its partner yet.
+/// Returns the configuration of a side that does not know its partner yet.
 fn config(side: Name, node: &PairNode) -> Config {
     Config {
         side,
@@ -271,7 +271,7 @@ fn witness_of(decider: &PairDecider) -> Option<WitnessAt> {
     })
 }
 
-/// What the other node is to be told as this one was.
+/// Returns the options that both nodes must have alike: decider, mode and addresses.
 fn same(node: &PairNode) -> String {
     let mode = match node.mode {
         Mode::Durable => "",
@@ -309,7 +309,8 @@ fn fingerprint(text: &str) -> Result<String> {
     }
 }
 
-/// Makes an empty aggregate in a folder that has none. That of side A may be there already: `id` is none then.
+/// Creates an empty aggregate in a folder that has none. Side A may have one already; `id` is
+/// `None` then.
 fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
     let data = &folder.data;
     if Config::read(data)?.is_some() {
@@ -418,7 +419,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
                     Some(Ok(tls)) => tls,
                     Some(Err(error)) => {
                         let why = in_words(&error.into());
-                        return tracing::info!(%from, "a connection without a node's certificate was refused: {why}");
+                        return tracing::info!(%from, "refused a connection without a node's certificate: {why}");
                     }
                     None => return tracing::debug!(%from, "a connection was silent, or gave way"),
                 };
@@ -427,7 +428,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
                 match replied {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::warn!(%from, "no reply: {}", in_words(&error)),
-                    Err(_) => tracing::warn!(%from, "a node was too slow"),
+                    Err(_) => tracing::warn!(%from, "closed a connection: node too slow"),
                 }
             });
         }
@@ -437,7 +438,7 @@ pub fn witness(args: &WitnessArgs) -> Result<()> {
 async fn reply(mut tls: TlsStream<TcpStream>, keeper: &Mutex<FileWitness>) -> Result<()> {
     let mut question = [0; ask::LENGTH];
     tls.read_exact(&mut question).await?;
-    let said = ask::answer(&question, &mut *keeper.lock()).context("what came is no question")?;
+    let said = ask::answer(&question, &mut *keeper.lock()).context("reading a question")?;
     tls.write_all(&said).await?;
     tls.flush().await?;
     // The node may have closed it.

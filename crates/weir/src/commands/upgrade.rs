@@ -21,7 +21,7 @@ pub fn run(args: &Upgrade) -> Result<()> {
     let runtime = plane::event_loop()?;
     let catalog = runtime
         .block_on(weir_control::version(&url))
-        .context("the catalog")?;
+        .context("reading the catalog's version")?;
     let mut switched = Vec::new();
     let mut migrated = false;
     if !args.dry_run {
@@ -39,7 +39,7 @@ pub fn run(args: &Upgrade) -> Result<()> {
             )?;
             runtime
                 .block_on(weir_control::migrate(&url))
-                .context("the catalog")?;
+                .context("migrating the catalog")?;
             migrated = true;
         }
         switched = folder::switch_features_on(&args.data)?;

@@ -1,4 +1,5 @@
-//! A client with an address of its own: one NFS connection from any address of the loopback network.
+//! A client with an address of its own: one NFS connection from any address of the loopback
+//! network.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

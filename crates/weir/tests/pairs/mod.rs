@@ -300,7 +300,8 @@ impl World {
         self
     }
 
-    /// A node that serves and is to be one of two, the other of which is not started. `before`: with the first before it is.
+    /// A node that serves and is to be one of two, the other of which is not started. `before`:
+    /// with the first before it is.
     pub fn of(before: impl FnOnce(&mut Node)) -> World {
         let top = tempfile::tempdir().unwrap();
         let (mut a, b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
@@ -501,7 +502,8 @@ impl Writer {
         Writer::limited(to, name, u64::MAX)
     }
 
-    /// Writes so many blocks, and [more](Writer::goes_on): what is written alone is to fit into the primary's memory.
+    /// Writes so many blocks, and [more](Writer::goes_on): what is written alone is to fit into the
+    /// primary's memory.
     pub fn limited(to: SocketAddr, name: &str, blocks: u64) -> Writer {
         let mut client = Client::connect(to).unwrap();
         let root = client.root();

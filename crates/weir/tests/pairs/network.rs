@@ -87,7 +87,8 @@ impl Remote {
     }
 }
 
-/// A switch in a machine of its own with these addresses, to which each of the others is connected with its `eth0`.
+/// A switch in a machine of its own with these addresses, to which each of the others is connected
+/// with its `eth0`.
 pub fn connected<const N: usize>(own: &[&str], others: [&[&str]; N]) -> (Machine, [Machine; N]) {
     let here = Machine::new();
     here.ip("link add br0 type bridge");
