@@ -1,5 +1,5 @@
-//! What arrives broken, late or never, against the real binary: each gets the protocol's own
-//! error or a closed connection with one log line, and everyone else goes on being served.
+//! Malformed, late and missing input to the real binary. Each peer gets the protocol's own
+//! error or a closed connection with one log line, and all others continue to be served.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 

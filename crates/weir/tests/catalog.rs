@@ -1,5 +1,5 @@
-//! The catalog is lost: the real binary neither serves something empty in its place nor leaves its
-//! operator without a way out.
+//! The catalog is lost: the real binary does not serve an empty one in its place, and tells its
+//! operator how to rebuild it.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
@@ -24,7 +24,7 @@ fn lose_catalog(data: &Path) {
     }
 }
 
-/// What `weir` said, which must have ended like this.
+/// Runs `weir` and returns its output; panics unless it ended with `success`.
 fn said(args: &[&str], success: bool) -> String {
     let output = weir(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -105,9 +105,9 @@ fn a_lost_catalog_is_made_anew_from_the_engines_records() {
     api(&server).must("DELETE", &path, &Value::Null);
 }
 
-/// What is made over NFS in a volume of NTFS style has what its directory passes on, whatever mode
-/// is asked for, and `chmod` is refused. In UNIX style the one would be whose mode says so, and the
-/// other would undo what users of Windows have set.
+/// Checks NTFS style after a rebuild: an object made over NFS inherits its directory's permissions,
+/// whatever mode is requested, and `chmod` is refused. UNIX style would take the mode, and `chmod`
+/// would undo the permissions that users of Windows have set.
 #[test]
 fn a_volume_of_ntfs_style_is_one_again() {
     let folder = tempfile::tempdir().unwrap();

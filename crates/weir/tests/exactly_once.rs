@@ -37,8 +37,8 @@ fn file(client: &mut Caller, dir: &Fh, name: &str) -> Fh {
     made(&client.ask(&create(dir, name))).unwrap()
 }
 
-/// Every procedure that changes something and is no WRITE, each so that a second run would end
-/// otherwise, or make another object.
+/// Calls of every changing procedure but WRITE, each with another result or another object if it
+/// ran twice.
 fn calls(client: &mut Caller, root: &Fh) -> Vec<Call> {
     let kept = file(client, root, "kept");
     for name in ["removed", "renamed", "replaced"] {

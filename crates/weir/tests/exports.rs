@@ -11,7 +11,8 @@ const ACCES: u32 = 13;
 const ROFS: u32 = 30;
 const NOBODY: u32 = 65_534;
 
-/// What one client gets: nothing, or what MKDIR in the root returns.
+/// Mounts `/vol1` as a client, and returns the result of MKDIR in its root; `Err` if the mount is
+/// refused.
 fn admitted(server: &Server, from: &str, name: &str) -> Result<Result<u32, u32>, u32> {
     let mut caller = Caller::connect(server.address, from);
     let root = caller.mount("/vol1")?;

@@ -1,5 +1,4 @@
-//! A start that is refused leaves no trace, and says what is wrong in the words of the command
-//! line.
+//! A start that is refused leaves no trace, and its error names the option of the command line.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 

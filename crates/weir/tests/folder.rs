@@ -1,4 +1,4 @@
-//! What a data folder may be, and what becomes of it.
+//! Data folders: which ones a server accepts, and their contents afterwards.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 

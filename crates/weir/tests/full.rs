@@ -17,8 +17,8 @@ use common::client::Client;
 use serde_json::{Value, json};
 use weir_bench::nfs3::Stable;
 
-/// Mounts a file system of its own at `at`, for this thread and what it starts. It goes with them.
-/// Takes the right to mount, that is root.
+/// Mounts a file system at `at` for this thread and the processes that it starts. It ends with
+/// them. Needs the right to mount, that is root.
 fn small_disk(at: &Path, size: &str) {
     let place = CString::new(at.as_os_str().as_bytes()).unwrap();
     let (kind, options) = (c"tmpfs", CString::new(format!("size={size}")).unwrap());

@@ -30,8 +30,8 @@ fn serving(data: &Path) -> (Server, Client) {
     (server, client)
 }
 
-/// Stable writes until one is refused. One that the log had taken in, and will not write any more,
-/// fails with NFS3ERR_IO first.
+/// Sends stable writes until one fails with NFS3ERR_ROFS. A write that was queued in the log fails
+/// with NFS3ERR_IO first.
 fn until_read_only(client: &mut Client) {
     let file = client.lookup("before");
     loop {
@@ -45,7 +45,7 @@ fn until_read_only(client: &mut Client) {
     }
 }
 
-/// What `/health` says of a part, once it says anything of it.
+/// Waits until `/health` reports a problem of a part, and returns the problem.
 fn unwell(server: &Server, about: &str) -> String {
     loop {
         let (status, health) = api(server).get("/health");

@@ -1,11 +1,10 @@
-//! Limits against the real binary: they hold for our load and for a client that is not ours, what
-//! waits holds up no other client, and a client that goes away, comes back or stops listening gains
+//! Limits against the real binary: they hold for our load and for another client, and throttled
+//! requests hold up no other client. A client that goes away, comes back or stops listening gains
 //! nothing and leaves nothing behind.
 //!
-//! That no more comes through than a limit allows is arithmetic, and asserted as such: `rate ×
-//! (time + burst)` and one request for each volume, timed from before the load begins to after it
-//! ended. That it is not much less depends on the machine, so those margins are wide; the narrow
-//! ones are `bench/experiment qos`.
+//! The upper bound of a limit is exact: `rate × (time + burst)` and one request for each volume,
+//! timed from before the load begins to after it ended. The lower bound depends on the machine, so
+//! its margins are wide; `bench/experiment qos` has the narrow ones.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,8 +35,8 @@ const MIB: f64 = 1048576.0;
 /// The burst of a limit, in seconds.
 const BURST: f64 = 0.01;
 
-/// A server with the volume `v` in a pool whose volumes are given throughput by hand, so far more
-/// than a load moves.
+/// Starts a server with the volume `v` in a pool of manual QoS. The volume's throughput is far
+/// above any load of these tests.
 fn limited(data: &Path) -> (Server, Api) {
     let server = Server::start(data, &[]);
     let api = Api(server.api.unwrap());
@@ -71,14 +70,14 @@ fn metric(api: Api, family: &str) -> f64 {
     metric_of(api, family, "")
 }
 
-/// Waits until nothing of what was held is left.
+/// Waits until no throttled request is left.
 fn nothing_left(api: Api) {
     while metric(api, "weir_held_bytes") > 0.0 || metric(api, "weir_throttle_queue_length") > 0.0 {
         std::thread::yield_now();
     }
 }
 
-/// What a limit lets through at most.
+/// Returns the most bytes that a limit lets through in this time.
 fn most(rate: f64, seconds: f64, request: f64) -> f64 {
     rate * (seconds + BURST) + request
 }
@@ -130,7 +129,7 @@ fn flow(
     }
 }
 
-/// Runs flows for a while; how long that took in all, and what each moved meanwhile.
+/// Runs flows for a while. Returns the time that this took, and the bytes that each flow moved.
 fn moved(server: &Server, flows: &[Flow], seconds: f64) -> (f64, Vec<f64>) {
     let begun = Instant::now();
     let running = load::start(server.address, flows).unwrap();
@@ -412,8 +411,7 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     );
     let done = honest.finish().unwrap();
     let fair: f64 = done[0].iter().map(|d| f64::from(d.bytes)).sum();
-    // Its half of what came through, less what may be under way at the end; the others' requests
-    // are large.
+    // Half of the total, less the requests in flight at the end; the others' requests are large.
     assert!(
         fair >= 0.5 * through - 4.0 * MIB && fair >= 0.25 * through,
         "{fair} of {through}"
@@ -422,8 +420,8 @@ fn a_client_that_reconnects_or_stops_listening_gains_nothing() {
     nothing_left(api);
 }
 
-/// Runs a command on a pseudo-terminal of 120 × 40 until it ends; what it drew. `q` is sent as soon
-/// as `until` was seen.
+/// Runs a command on a pseudo-terminal of 120 × 40 until it ends, and returns its output. Sends `q`
+/// as soon as `until` was seen.
 fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     let (mut ours, mut theirs) = (0, 0);

@@ -1,5 +1,5 @@
-//! What `weir volumes mount-help` prints leaves nothing to mend: its lines are run on a new
-//! machine, and `weir doctor` finds nothing there, nor after the next start.
+//! Completeness of `weir volumes mount-help`: its lines are run on a new machine, and `weir doctor`
+//! finds no fault there, nor after the next start.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -30,8 +30,8 @@ fn parts(help: &str) -> (Vec<String>, Vec<(String, String)>) {
     (commands, files)
 }
 
-/// Rules that find something. Locks are local by need: rpcbind does not know this server, and a
-/// mount without `nolock` would fail every lock.
+/// Rules that find something, but for local locks: rpcbind does not know this server, and a mount
+/// without `nolock` would fail every lock.
 fn rules(machine: &Machine) -> Vec<&'static str> {
     let found = machine.diagnose().0;
     let rules = found.iter().map(|f| f.rule);

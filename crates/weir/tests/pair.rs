@@ -39,8 +39,8 @@ fn the_standby_serves_all_that_was_acknowledged_when_the_primary_is_killed() {
     world.b.is("role", "primary, alone");
     client.write(&fh, blocks, FILE_SYNC).unwrap();
     let writer = Writer::start(world.b.nfs, "while it comes back");
-    // The one that was killed may hold what nobody acknowledged. It gets the difference from what
-    // both had.
+    // The killed node may hold changes that were never acknowledged. It gets the difference from
+    // the last common state.
     world.a.start();
     world.a.is("in sync", "yes");
     world.b.is("in sync", "yes");
@@ -204,8 +204,8 @@ fn a_switch_and_a_stop_hand_over_and_both_are_in_sync_again() {
     drop(world.witness);
 }
 
-/// Without a witness the side that is not preferred takes over by hand alone, and the hook is run
-/// at each turn.
+/// Without a witness the side that is not preferred takes over only by hand, and the hook is run
+/// at each change of role.
 #[test]
 fn without_a_witness_a_user_has_the_last_word() {
     let top = tempfile::tempdir().unwrap();
@@ -277,8 +277,8 @@ fn without_a_witness_a_user_has_the_last_word() {
     a.is("in sync", "yes");
     b.is("in sync", "yes");
     assert!(!a.ready.exists());
-    // The side that has the last word does not use it again before the other has said that it was
-    // not made to serve meanwhile.
+    // The preferred side does not serve alone again before the other has reported that it was not
+    // made to serve meanwhile.
     a.end();
     b.end();
     b.start();

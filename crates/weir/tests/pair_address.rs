@@ -116,8 +116,8 @@ impl World {
         self.nodes.iter().for_each(|node| node.is("in sync", "yes"));
     }
 
-    /// Waits until this node has both addresses and the other one neither, whatever their processes
-    /// do.
+    /// Waits until this node has both addresses and the other one neither; their processes may not
+    /// run.
     fn is_at(&self, n: usize) {
         until("one node has the addresses", || {
             let has = |n: usize| MOVING.map(|ip| self.machines[n].has(ip));
@@ -126,9 +126,9 @@ impl World {
     }
 }
 
-/// Writes stable blocks one after the other, to the node that has the address: when its connection
-/// is ended it makes another, from the same port as Linux' NFS client does, and sends what was not
-/// acknowledged again. It waits for a reply for as long as it takes.
+/// Writes stable blocks one after the other to the node that has the address. If its connection
+/// ends, it connects again from the same port, as Linux' NFS client does, and sends unacknowledged
+/// writes again. It waits for a reply without limit.
 struct Persistent {
     acknowledged: Arc<AtomicU64>,
     /// Connections that were ended.
@@ -259,8 +259,7 @@ fn the_node_that_serves_has_the_addresses_whatever_becomes_of_the_other() {
     world.are_in_sync();
     let shown = world.nodes[1].shows().unwrap();
     assert!(word(&shown, "address").ends_with("(here)"), "{shown}");
-    // Nothing of the process is left that could remove them. Clients hear nothing until the other
-    // node serves.
+    // The process is gone and cannot remove them. Clients get no reply until the other node serves.
     let heard = |writer: &Persistent| {
         let now = |count: &AtomicU64| count.load(Ordering::SeqCst);
         (now(&writer.ended), now(&writer.refused))
@@ -310,8 +309,8 @@ fn the_node_that_serves_has_the_addresses_whatever_becomes_of_the_other() {
     });
 }
 
-/// Makes a node that cannot serve for lack of its partner's certificate, were it not for its
-/// address; returns why it does not start.
+/// Makes a node of a pair with `address` and starts it, `without` a capability if one is given.
+/// The start has to fail; returns its error.
 fn why_not(top: &Path, name: &str, address: &str, without: Option<libc::c_ulong>) -> String {
     let data = top.join(name);
     let data = data.to_str().unwrap();

@@ -1,5 +1,5 @@
-//! What a node of a pair takes from clients before it serves, and from those that connect to where
-//! nodes do.
+//! Requests to a node of a pair that does not serve yet, and connections of strangers to the port
+//! for nodes.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -39,7 +39,7 @@ fn give_up(at: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// Has a client send changes to a node that does not serve, and the primary go on.
+/// Changes that a client has sent to a node that does not serve, while the primary continues.
 struct Stale {
     file: weir_testclient::nfs3::Fh,
     root: weir_testclient::nfs3::Fh,

@@ -1,5 +1,4 @@
-//! What clients of NFSv4.2 have over a takeover: opens, locks, and requests that are carried out
-//! once.
+//! State of NFSv4.2 clients over a takeover: opens, locks, and requests that are carried out once.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -11,8 +10,7 @@ use weir_testclient::nfs4::{
     BAD_STATEID, BADSESSION, Client4, DENIED, GRACE, OK, Ops, STABLE, UNSTABLE,
 };
 
-/// What two clients have at the primary, and a request of which the first does not know whether it
-/// was carried out.
+/// State of two clients at the primary, and a request of the first with an unknown outcome.
 struct Before {
     holder: Client4,
     other: Client4,

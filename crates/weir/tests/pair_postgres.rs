@@ -180,8 +180,8 @@ fn a_row_of_postgresql_decides_who_serves() {
     assert!(shown.contains("postgres://weir@localhost"), "{shown}");
     assert!(!shown.contains("secret"), "{shown}");
 
-    // A standby that was killed may lack what it had received only: it is no standby before the
-    // primary has found it whole.
+    // A killed standby may have lost changes that it had received in memory: it is no standby
+    // before the primary has found it complete.
     let writer = Writer::start(a.nfs, "file");
     writer.has_written(100);
     b.end();
@@ -199,8 +199,7 @@ fn a_row_of_postgresql_decides_who_serves() {
     a.is("in sync", "yes");
     b.is("in sync", "yes");
 
-    // While the database does not reply nobody takes over, and then the side that has everything
-    // does.
+    // While the database does not reply no node takes over; then the side that is in sync does.
     postgres.signal(libc::SIGSTOP);
     b.process().kill();
     until("it wants to serve", || {

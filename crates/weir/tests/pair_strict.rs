@@ -207,8 +207,8 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     assert!(shown.contains("longer than for this node's log"), "{shown}");
     assert!(shown.contains("bytes sent for each byte"), "{shown}");
 
-    // The side that takes over is alone and holds them as well, until an administrator has it
-    // otherwise.
+    // The side that takes over is alone and holds changes as well, until an administrator permits
+    // them.
     world.a.process().kill();
     world.b.serves();
     let mut client = Client::connect(world.b.nfs).unwrap();

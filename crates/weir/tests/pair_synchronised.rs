@@ -1,5 +1,5 @@
-//! Copies that are brought up from the node that serves, while clients write: of an aggregate with
-//! data, and after either was killed meanwhile.
+//! Initial sync from the node that serves, while clients write: of an aggregate with data, and
+//! after either node was killed meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -14,8 +14,8 @@ use weir_volume::{CreateHow, EngineContext, SetAttr};
 
 use pairs::{Client, Node, World, Writer, does, fill, free_port, refuses, until, word};
 
-/// A pair made of an aggregate with a file of so many blocks and one more, and the file; the second
-/// node is not started.
+/// Makes a pair from an aggregate with a file of `blocks` + 1 blocks; returns it and the file. The
+/// second node is not started.
 fn pair_with_file(name: &str, blocks: u64) -> (World, Fh) {
     let mut filled = None;
     let world = World::of(|a| {

@@ -1,5 +1,5 @@
-//! Volumes and policies through the API, against the real binary: what is answered is in force, and
-//! stays.
+//! Volumes and policies through the API, against the real binary: acknowledged changes are in
+//! force, and stay.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -129,8 +129,8 @@ fn a_policy_changes_under_clients_that_are_connected() {
     assert_eq!(one.getattr(&root), Err(ACCES));
 }
 
-/// The switches of a rule's kinds of Kerberos reach the data path, come back as they were sent, and
-/// outlive a restart.
+/// A rule's Kerberos fields are in force on the data path, are returned as they were sent, and
+/// survive a restart.
 #[test]
 fn a_rule_for_kerberos_does_not_take_the_clients_word() {
     let data = tempfile::tempdir().unwrap();
@@ -171,8 +171,8 @@ fn a_rule_for_kerberos_does_not_take_the_clients_word() {
     assert_eq!(caller.mkdir(&root, "2"), Ok(0));
 }
 
-/// While requests wait for a limit, the volume's description names it at every look; and soon no
-/// longer.
+/// While requests wait for a limit, each description of the volume names it; soon afterwards none
+/// does.
 #[test]
 fn a_description_names_the_limit_that_requests_wait_for() {
     let data = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ const FILES: u64 = 8;
 /// A node with a pool in which tests make volumes.
 struct Node {
     server: Server,
-    /// Where peers come in.
+    /// Address for peers.
     address: String,
 }
 
@@ -99,7 +99,7 @@ impl Node {
     }
 }
 
-/// What a source holds at a time: a version for each file.
+/// Contents of a source at a time: a version for each file.
 type Versions = Vec<u64>;
 
 fn content(file: u64, version: u64) -> Vec<u8> {
@@ -131,8 +131,8 @@ fn write(client: &mut Client, versions: &Versions) {
 
 /// Which version of everything a client sees; `None` before there is anything.
 fn seen(client: &mut Client, known: &[Versions]) -> Option<usize> {
-    // A reader of several files may meet the change from one snapshot to the next between two of
-    // them; not twice.
+    // A reader of several files may see the change from one snapshot to the next between two of
+    // them, but not twice.
     for _ in 0..2 {
         let found = all_files(client)?;
         let matches = |versions: &Versions| {
@@ -287,8 +287,8 @@ fn in_state(node: &Node, volume: &str, field: &str, wanted: &str) -> serde_json:
     }
 }
 
-/// Two nodes that know nothing of each other, and the NetApp Volumes API: a volume is made as the
-/// copy of another node's, whose administrator gets a passphrase.
+/// Peering of two unrelated nodes through the NetApp Volumes API: a volume is created as the copy
+/// of another node's, whose administrator gets a passphrase.
 #[test]
 fn peering_is_established_by_the_passphrase_that_a_replication_shows() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

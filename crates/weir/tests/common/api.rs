@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 
-/// Where volumes are made in tests.
+/// Parent of the tests' volumes.
 pub const PLACE: &str = "/v1/projects/weir/locations/local";
 
 /// The API of a server.
@@ -79,13 +79,13 @@ impl Api {
         })
     }
 
-    /// The same, where nothing is to go wrong.
+    /// Makes a change, and panics if it fails.
     pub fn must(self, method: &str, path: &str, body: &Value) {
         let outcome = self.change(method, path, body).unwrap();
         outcome.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
     }
 
-    /// Makes a pool with room for what tests do.
+    /// Makes a pool that is large enough for all tests.
     pub fn pool(self, id: &str) {
         self.must(
             "POST",
@@ -99,7 +99,7 @@ impl Api {
         format!("{PLACE}/volumes/{id}")
     }
 
-    /// What makes a volume, exported under its id.
+    /// Returns the body of a request that creates a volume, exported under its id.
     pub fn volume_body(pool: &str, id: &str) -> Value {
         json!({"storagePool": pool, "capacityGib": "100", "shareName": id, "protocols": ["NFSV3"],
                "unixPermissions": "0777"})
@@ -111,7 +111,7 @@ impl Api {
         self.must("POST", &path, &Api::volume_body(pool, id));
     }
 
-    /// Gives it an export policy.
+    /// Sets the export policy of a volume.
     pub fn set_policy(self, id: &str, rules: &Value) {
         let path = format!("{}?updateMask=exportPolicy", Api::volume(id));
         self.must("PATCH", &path, &json!({"exportPolicy": {"rules": rules}}));

@@ -10,7 +10,7 @@ use weir_testclient::{In, rpc};
 
 use super::{PATIENCE, record, reply, unique, words};
 
-/// What a connection's bytes go through.
+/// Byte stream of a connection.
 pub trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
@@ -35,7 +35,7 @@ impl Caller {
         Caller::over(Box::new(stream))
     }
 
-    /// As root, on a connection that stands.
+    /// Returns a caller as root, on an open connection.
     pub fn over(stream: Box<dyn Stream>) -> Caller {
         Caller {
             stream,
@@ -44,13 +44,13 @@ impl Caller {
         }
     }
 
-    /// The same connection as another user.
+    /// Continues on the same connection as another user.
     pub fn user(mut self, uid: u32) -> Caller {
         self.uid = uid;
         self
     }
 
-    /// Sends what `message` makes for the caller. The stamp is another each time.
+    /// Sends the message that `message` makes for the caller, with a new stamp each time.
     fn put(&mut self, message: impl FnOnce(&rpc::Caller) -> Vec<u8>) {
         let caller = rpc::Caller {
             stamp: unique() as u32,

@@ -17,14 +17,14 @@ use weir_base::{Clock as _, SystemClock};
 use weir_bench::control::Control;
 use weir_bench::rpc::Credential;
 
-/// How long anything may take before a test fails; nothing is expected to take it.
+/// Time limit of any wait in a test, far above the expected times.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server. Dropping it kills it.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// Where the API is.
+    /// Address of the API.
     pub api: Option<SocketAddr>,
     log: PathBuf,
     said: PathBuf,
@@ -123,7 +123,7 @@ impl Server {
         std::fs::read_to_string(&self.said).unwrap()
     }
 
-    /// What the server has logged so far.
+    /// Returns the server's log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }

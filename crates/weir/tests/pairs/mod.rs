@@ -188,7 +188,7 @@ impl Node {
         self.process.as_mut().unwrap()
     }
 
-    /// What `weir pair show` says, if the node runs.
+    /// Returns the output of `weir pair show`, if the node runs.
     pub fn shows(&self) -> Option<String> {
         let out = weir(&["pair", "show", "--data", self.data()]);
         out.status
@@ -208,14 +208,14 @@ impl Node {
         until("it serves", || self.ready.exists().then_some(()));
     }
 
-    /// Ends in order.
+    /// Stops the process by SIGTERM and waits for its end.
     pub fn stop(&mut self) {
         let mut process = self.process.take().unwrap();
         process.signal(libc::SIGTERM);
         assert!(process.child.wait().unwrap().success());
     }
 
-    /// Its process is killed.
+    /// Kills the process.
     pub fn end(&mut self) {
         self.process.take().unwrap().kill();
     }
@@ -230,18 +230,18 @@ impl Node {
         assert_eq!(status, 200, "{said}");
     }
 
-    /// Whether its log says this.
+    /// Returns true if the node's log contains `words`.
     pub fn said(&self, words: &str) -> bool {
         self.times(words) > 0
     }
 
-    /// How often its log does.
+    /// Returns the number of times that the node's log contains `words`.
     pub fn times(&self, words: &str) -> usize {
         let log = std::fs::read_to_string(self.data.with_extension("log"));
         log.unwrap_or_default().matches(words).count()
     }
 
-    /// Its engine; no process has it.
+    /// Opens the node's engine; its process must not run.
     pub fn engine(&self) -> Engine {
         let env = Env {
             pool: FramePool::new(8192).unwrap(),
@@ -258,7 +258,7 @@ impl Node {
         Engine::open(aggregate, replay, &SystemRng, options).unwrap()
     }
 
-    /// What its copy holds; no process has it.
+    /// Returns the contents of the node's copy; its process must not run.
     pub fn holds(&self) -> Vec<VolumeState> {
         let engine = self.engine();
         engine.cp_now().unwrap();
@@ -281,7 +281,7 @@ pub struct World {
     pub a: Node,
     pub b: Node,
     pub witness: Process,
-    /// Where the witness listens, and where the first node does for the second.
+    /// Addresses of the witness, and of the first node for the second.
     pub doors: [String; 2],
     pub _top: tempfile::TempDir,
 }
@@ -300,8 +300,8 @@ impl World {
         self
     }
 
-    /// A node that serves and is to be one of two, the other of which is not started. `before`:
-    /// with the first before it is.
+    /// Makes a pair whose first node serves and whose second is not started. `before` runs with the
+    /// first node before it becomes one of a pair.
     pub fn of(before: impl FnOnce(&mut Node)) -> World {
         let top = tempfile::tempdir().unwrap();
         let (mut a, b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
@@ -502,8 +502,8 @@ impl Writer {
         Writer::limited(to, name, u64::MAX)
     }
 
-    /// Writes so many blocks, and [more](Writer::goes_on): what is written alone is to fit into the
-    /// primary's memory.
+    /// Writes so many blocks, and [more](Writer::goes_on) on request: blocks written while the
+    /// primary is alone have to fit into its memory.
     pub fn limited(to: SocketAddr, name: &str, blocks: u64) -> Writer {
         let mut client = Client::connect(to).unwrap();
         let root = client.root();
@@ -546,7 +546,7 @@ impl Writer {
         self.has_written(blocks);
     }
 
-    /// How many blocks were acknowledged in all.
+    /// Ends the writer; returns its file and the number of acknowledged blocks.
     pub fn ended(self) -> (Fh, u64) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

@@ -54,12 +54,12 @@ impl Machine {
         })
     }
 
-    /// What another thread enters it by, which outlives this one's calls.
+    /// Returns a handle by which another thread enters the machine.
     pub fn remote(&self) -> Remote {
         Remote(self.namespace.try_clone().unwrap())
     }
 
-    /// Runs `ip` there; what it prints.
+    /// Runs `ip` in the machine; returns its output.
     pub fn ip(&self, words: &str) -> String {
         let out = self.run(|| Command::new("ip").args(words.split(' ')).output().unwrap());
         let why = String::from_utf8_lossy(&out.stderr);
@@ -67,7 +67,7 @@ impl Machine {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Whether it has an address.
+    /// Returns true if the machine has an address.
     pub fn has(&self, address: &str) -> bool {
         let all = self.ip("-o addr show");
         all.split_whitespace()
@@ -79,7 +79,7 @@ impl Machine {
 pub struct Remote(File);
 
 impl Remote {
-    /// The calling thread is there from now on.
+    /// Moves the calling thread into the machine.
     pub fn enter(&self) {
         // SAFETY: this thread alone moves.
         let done = unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) };
@@ -87,8 +87,8 @@ impl Remote {
     }
 }
 
-/// A switch in a machine of its own with these addresses, to which each of the others is connected
-/// with its `eth0`.
+/// Makes a switch in a machine of its own with the addresses `own`, and connects the `eth0` of each
+/// other machine to it.
 pub fn connected<const N: usize>(own: &[&str], others: [&[&str]; N]) -> (Machine, [Machine; N]) {
     let here = Machine::new();
     here.ip("link add br0 type bridge");
