@@ -1,8 +1,9 @@
-//! The node as the control plane sees it: volumes of the engine, what is exported, what limits are in force.
+//! The node as the control plane sees it: volumes of the engine, exports and limits in force.
 //!
-//! Most of this may wait for the disk, and runs on threads of the control plane that may. What the data path sees of it is
-//! the export table, which is replaced in one step ([`weir_vfs::ExportTable`]), and the limits in force: a publication
-//! says what is different from the one before, and only that is made anew.
+//! Most of these functions may wait for the disk, and run on threads of the control plane that may.
+//! The data path sees only the export table, which is replaced in one step
+//! ([`weir_vfs::ExportTable`]), and the limits in force. A publication contains the differences
+//! from the one before, and only these are rebuilt.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub struct Node {
     rng: Arc<dyn Rng>,
     /// Rules of volumes that have no policy of their own.
     default_rules: Vec<Rule>,
-    /// The least protection of connections: what the default rules ask for, which policies cannot say.
+    /// Least protection of connections, from the default rules; policies have no field for it.
     transport: Transport,
     /// The engine's volumes by name, which is what the control plane calls their key.
     volumes: Mutex<HashMap<String, Arc<Volume>>>,
@@ -119,15 +120,15 @@ impl Parts {
     }
 }
 
-/// What was published so far, by key.
+/// Published exports by key.
 #[derive(Default)]
 struct Served {
     exports: HashMap<String, (Arc<ExportSpec>, VolumeId)>,
-    /// What could not be served, to be tried again.
+    /// Exports that could not be served; the next publication retries them.
     missing: BTreeMap<String, Arc<ExportSpec>>,
 }
 
-/// Volumes that fit into their part of the memory.
+/// Returns the number of volumes that fit into their share of the memory.
 fn most_volumes(memory: Size) -> usize {
     usize::try_from(memory.0 / VOLUME_SHARE / VOLUME_BYTES).unwrap_or(usize::MAX)
 }
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    /// Ends running backups and restorations soon; the next start goes on with them.
+    /// Ends running backups and restorations soon; the next start resumes them.
     pub fn stop_backups(&self) {
         if let Some(backups) = &self.backups {
             backups.stop();
@@ -291,7 +292,7 @@ impl Node {
         Ok(export)
     }
 
-    /// Takes a volume out of what is exported.
+    /// Removes a volume from the exports.
     fn withdraw(&self, key: &str) {
         let mut served = self.served.lock();
         served.missing.remove(key);
@@ -302,7 +303,7 @@ impl Node {
     }
 }
 
-/// A rule of the node's default as far as it is for the volume's protocols.
+/// Returns a default rule, reduced to the volume's protocols.
 fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
     let Protocols { nfsv3, nfsv4, .. } = rule.protocols;
     Rule {
@@ -315,7 +316,7 @@ fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
     }
 }
 
-/// A rule of the node's default for users of SMB. A volume's own policy does not speak of them: it is NFS's, as NetApp has it.
+/// Returns a default rule for users of SMB. A volume's own policy is for NFS only, as with NetApp.
 fn for_smb(rule: &Rule) -> Rule {
     Rule {
         protocols: Protocols {
@@ -329,8 +330,8 @@ fn for_smb(rule: &Rule) -> Rule {
     }
 }
 
-/// Returns the flavours of SMB that establish a user and protect a message at least as well as one of NFS's does: where a client's
-/// word is enough, NTLM is; where Kerberos is wanted, nothing else is. What is encrypted is protected against change as well.
+/// Returns the flavours of SMB that authenticate and protect at least as well as those of NFS.
+/// AUTH_SYS permits NTLM; Kerberos permits only Kerberos. Encryption includes integrity.
 fn flavours_for_smb(flavours: Flavours) -> Flavours {
     let all = [
         (Flavour::Sys, Flavours::NTLM.or(Flavours::KRB5)),
@@ -342,16 +343,17 @@ fn flavours_for_smb(flavours: Flavours) -> Flavours {
     named.fold(Flavours::NONE, |all, (_, by)| all.or(by))
 }
 
-/// A rule of a policy as the data path has it: one for each entry of its clients.
+/// Converts a rule of a policy for the data path: one rule for each entry of its clients.
 fn rules_of(spec: &ExportSpec, rule: &ExportRule, transport: Transport) -> Vec<Rule> {
     let parsed = rule.clients.iter().map(|text| Clients::parse(text));
     let clients: Result<Vec<Clients>, String> = parsed.collect();
     let (clients, flavours) = match clients {
         Ok(clients) => (clients, rule.flavours),
-        // The catalog holds what was checked, so this happens only after an edit by hand. Leaving the rule out might
-        // let a later one admit clients that this one refuses; so it refuses every client.
+        // The catalog's rules were checked, so this happens only after an edit by hand. If the rule
+        // were left out, a later one might admit clients that this one refuses; so it refuses every
+        // client.
         Err(why) => {
-            tracing::error!(path = ?spec.paths, %why, "an export rule cannot be read; from there on the policy refuses everyone");
+            tracing::error!(path = ?spec.paths, %why, "cannot read an export rule; from there on the policy refuses all clients");
             (vec![Clients::Any], Flavours::NONE)
         }
     };
@@ -755,10 +757,10 @@ impl Backend for Node {
                     missing.remove(&spec.key);
                     new.push(Arc::new(export));
                 }
-                // That is no reason to keep all others from being served; the next publication tries again.
+                // All others are served all the same; the next publication retries this one.
                 Err(error) => {
                     if !again.contains_key(&spec.key) {
-                        tracing::error!(path = ?spec.paths, %error, "a volume cannot be served");
+                        tracing::error!(path = ?spec.paths, %error, "cannot serve a volume");
                     }
                     gone.extend(exports.remove(&spec.key).map(|(_, id)| id));
                     missing.insert(spec.key.clone(), Arc::clone(spec));

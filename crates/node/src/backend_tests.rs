@@ -98,7 +98,7 @@ fn differ(node: &Node, exports: &[ExportSpec], withdrawn: &[&str]) {
     .unwrap();
 }
 
-/// Whether a client may use what `path` leads to.
+/// Returns true if a client may use the export at `path`; `None` if there is none.
 fn admits(node: &Node, path: &str, client: &str) -> Option<bool> {
     let table = node.vfs.exports();
     let (export, _) = table.of_path(path)?;
@@ -339,7 +339,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
             "{refused:?}"
         );
     }
-    // As soon as the clone is deleted nothing depends on the snapshot, although that is not durable yet.
+    // Once the clone is deleted nothing depends on the snapshot, although that is not durable yet.
     node.delete_volume("v-2").unwrap();
     assert_eq!(node.snapshot_delete("v-1", "s"), Ok(()));
     assert_eq!(node.snapshots("v-1"), Ok(Vec::new()));
@@ -472,7 +472,8 @@ fn a_volume_is_shared_over_smb_if_it_says_so_whatever_its_policy() {
     }
 }
 
-/// Volumes take memory as long as they exist: beyond their part of it there are none, and the refusal has the figure.
+/// Volumes take memory as long as they exist: beyond their share none is created, and the refusal
+/// has the figure.
 #[test]
 fn volumes_beyond_their_part_of_the_memory_are_refused() {
     let node = bounded_node(Some(Size(3 * VOLUME_BYTES * VOLUME_SHARE)));
@@ -500,7 +501,7 @@ fn volumes_beyond_their_part_of_the_memory_are_refused() {
     node.create_volume(&spec("more")).unwrap();
 }
 
-/// Where a client's word is enough a password is; where Kerberos is wanted, as much of it is wanted over SMB.
+/// AUTH_SYS permits passwords over SMB; Kerberos requires at least the same protection there.
 #[test]
 fn the_default_s_flavours_hold_over_smb() {
     let ntlm = Flavours::NTLM.or(Flavours::KRB5);

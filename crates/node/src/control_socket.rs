@@ -1,8 +1,9 @@
-//! Asking a running server for something: a socket in its data folder.
+//! Requests to a running server, over a socket in its data folder.
 //!
-//! One line of request, lines of answer until the connection ends. Each answer begins with a
-//! word: `heard` (the first, at once), `note` (progress, for people), `fault` (something is wrong with the data), `done` or
-//! `error` (the last line). A process that may write in the data folder may ask.
+//! A request is one line; lines of reply follow until the connection ends. Each begins with a word:
+//! `heard` (the first, at once), `note` (progress, for people), `fault` (something is wrong with
+//! the data), `done` or `error` (the last line). A process that may write in the data folder may
+//! send requests.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -42,7 +43,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens in `folder` (which the caller has locked) and answers each request on a thread of its own: some take hours.
+    /// Listens in `folder`, which the caller has locked. Answers each request on a thread of its
+    /// own: some take hours.
     pub fn listen(folder: &Path, commands: Arc<dyn Commands>) -> Result<Control> {
         let (path, new) = (folder.join(NAME), folder.join(NEW));
         match fs::remove_file(&new) {
@@ -52,10 +54,10 @@ impl Control {
             _ => {}
         }
         let listener = with_short_path(folder, NEW, |short| UnixListener::bind(short))
-            .context("the control socket")?;
+            .context("creating the control socket")?;
         fs::set_permissions(&new, fs::Permissions::from_mode(0o600))
             .and_then(|()| fs::rename(&new, &path))
-            .context("the control socket")?;
+            .context("publishing the control socket")?;
         std::thread::Builder::new()
             .name("weir-control".to_owned())
             .spawn(move || {
@@ -196,7 +198,7 @@ fn converse(
 ) -> Result<String> {
     ensure!(
         folder.is_dir(),
-        "the data folder {} does not exist",
+        "data folder {} does not exist",
         folder.display()
     );
     let stream =
@@ -214,7 +216,7 @@ fn converse(
     for line in BufReader::new(&stream).lines() {
         let line = match line {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => bail!(
-                "the server of {} has the request and does not reply: its process stands still, or its disk does",
+                "server of {} has the request and does not reply: its process or its disk hangs",
                 folder.display()
             ),
             line => line?,
@@ -225,10 +227,10 @@ fn converse(
             ("fault", text) => say(Line::Fault(text.to_owned())),
             ("done", summary) => return Ok(summary.to_owned()),
             ("error", text) => bail!("{text}"),
-            _ => bail!("the server said '{line}'"),
+            _ => bail!("malformed reply of the server: '{line}'"),
         }
     }
-    bail!("the server went away before it was done")
+    bail!("connection closed by the server before it was done")
 }
 
 /// Calls `with` a path of the socket that fits into a socket address (108 bytes) however deep
@@ -254,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// What "slow" waits for, twice.
+    /// Commands of the test; "slow" waits for the barrier, twice.
     struct Answers(Arc<Barrier>);
 
     impl Commands for Answers {

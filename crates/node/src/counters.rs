@@ -13,7 +13,7 @@ use crate::metrics::operation_name;
 pub struct Counters {
     /// Operations, bytes and latencies.
     pub stats: Arc<Stats>,
-    /// What requests have waited, and what clients claim.
+    /// Source of the waiting times of requests and of clients' claims.
     pub vfs: Arc<Vfs>,
 }
 

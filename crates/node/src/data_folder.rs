@@ -15,8 +15,8 @@ const KEY_BYTES: usize = 16;
 /// A file of versions before the first release.
 const CLIENTS: &str = "clients";
 
-/// Closes a folder of the server's, and what is in it, to all other users: it holds the data, the keys and who may do
-/// what. Folders within are not entered; other users cannot reach them any more.
+/// Closes a folder of the server, and the files in it, to all other users: it holds data, keys and
+/// permissions. Folders within are not entered; other users cannot reach them any more.
 ///
 /// # Errors
 /// The folder or a file in it is another user's.
@@ -81,13 +81,13 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
-/// Whether a server has been started on a folder.
+/// Returns true if a server has been started on a folder.
 pub fn is_served(folder: &Path) -> bool {
     folder.join(HANDLE_KEY).is_file()
 }
 
-/// Refuses a folder with the file in which versions before the first release had the records of clients that have locks:
-/// this one would not know them, and grant their locks to others without a grace period.
+/// Refuses a folder with the lock records of a version before the first release. This version does
+/// not read them, and would grant those locks to other clients without a grace period.
 ///
 /// # Errors
 /// The file is in the folder, or that cannot be determined.

@@ -62,7 +62,8 @@ fn flavours(list: &str) -> Result<Flavours> {
     all.context("sec takes at least one flavour")
 }
 
-/// Reads the kinds of protection that connections may have, with colons between, as exports(5) has them: the least counts.
+/// Parses the permitted protections of connections, with colons between, as in exports(5). Returns
+/// the least of them.
 fn transport(list: &str) -> Result<Transport> {
     let named = list.split(':').map(|name| match name {
         "none" => Ok(Transport::Clear),

@@ -1,4 +1,5 @@
-//! How full the aggregate is, for the log and `/health`: warnings before it is full, and a problem while writes are refused.
+//! Fill level of the aggregate, for the log and `/health`: warnings before it is full, and a
+//! problem while writes are refused.
 
 use weir_store::Physical;
 
@@ -7,9 +8,9 @@ use crate::size::Size;
 
 /// Percent of the physical space in use at which a warning is logged, each time that it is passed.
 const LEVELS: [u64; 3] = [80, 90, 95];
-/// Once writes were refused for lack of space, that is a problem until less than this is in use, in percent.
+/// Percent of the physical space in use, below which a lack of space that refused writes is over.
 const ENOUGH: u64 = 95;
-/// With less than this free, writes of 1 MiB are refused or soon will be, in bytes.
+/// Number of free bytes below which writes of 1 MiB are refused, or soon will be.
 const FULL: u64 = 1 << 20;
 
 /// The levels that were passed.
@@ -36,7 +37,8 @@ fn percent(space: Physical) -> u64 {
 }
 
 impl Fill {
-    /// Logs levels that are passed, and keeps the warning of `/health`. `refusing`: a write has been refused lately.
+    /// Logs levels that are passed, and updates the warning of `/health`. `refusing`: a write was
+    /// refused lately.
     pub fn poll(&mut self, space: Physical, refusing: bool, health: &Health) -> State {
         let used = percent(space);
         let level = LEVELS.into_iter().rfind(|level| used >= *level);

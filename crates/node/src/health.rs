@@ -1,4 +1,4 @@
-//! What is wrong with the server as a whole: for the log, the metrics and the API's `/health`.
+//! Problems of the server as a whole: for the log, the metrics and the API's `/health`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use weir_volume::Engine;
 
-/// What a problem is about; each has at most one at a time.
+/// Subject of a problem; each has at most one problem at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// Nothing can be written any more.
@@ -102,7 +102,7 @@ impl Health {
         }
     }
 
-    /// Whether there is such a problem.
+    /// Returns true if the subject has a problem.
     pub fn has(&self, subject: Subject) -> bool {
         self.problems.lock().contains_key(&subject)
     }

@@ -1,40 +1,60 @@
-//! What `/metrics` says: everything that is counted, in the Prometheus text format (version 0.0.4).
+//! The page of `/metrics`: all counters in the Prometheus text format (version 0.0.4).
 //!
-//! | Family | Labels | What |
-//! |---|---|---|
-//! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
-//! | `weir_operation_bytes_total` | the same | data moved |
-//! | `weir_operation_errors_total` | protocol, operation, status | operations that failed |
-//! | `weir_log_write_seconds` | | histogram, of [`crate::device_metrics`] |
-//! | `weir_device_operation_seconds` | operation | histogram, likewise |
-//! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
-//! | `weir_client_bytes_total` | client | data moved, likewise |
-//! | `weir_limit_bytes_per_second`, `…_operations_…` | level, pool, volume, direction | limits in force |
-//! | `weir_limit_used_…` | the same (, client) | use of them in the last second |
-//! | `weir_limit_bound_seconds_total` | level, pool, volume, limit, direction | time in which requests of the volume waited for this limit |
-//! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit held requests of the volume back last, in the last second |
-//! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
-//! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume, direction | waiting now |
-//! | `weir_limit_metadata_operations_total` | level, pool, volume | what metadata took of a limit on operations |
-//! | `weir_client_throttled_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
-//! | `weir_held_bytes`, `weir_held_limit_bytes` | | memory of requests that wait |
-//! | `weir_nfs4_clients` | state | clients of NFSv4: `active`, or `courteous` (silent for longer than a lease) |
-//! | `weir_nfs4_sessions`, `weir_nfs4_slots` | | their sessions, and the slots of all sessions |
-//! | `weir_smb_states` | kind | what users have over SMB: `session`, `tree_connect`, `open`; `persistent_open`, with a session or without |
-//! | `weir_nfs4_states` | kind | what they have: `open`, `lock_owner`, `delegation`, and `revoked` until the client frees it |
-//! | `weir_security_contexts` | | users established by Kerberos; only with `--krb5-keytab` |
-//! | `weir_operation_wait_seconds_total` | pool, volume, wait | time that requests waited: for limits of a level (`pool`, `volume`, `client`), for the log to be durable (`log`), for the device (`device`), for what another client was granted (`claim`). Without a volume: what could not be attributed to one |
-//! | `weir_checksum_errors_total`, `weir_damaged_blocks` | reader | blocks not as written |
-//! | `weir_scrub_…` | | scrubs since the start |
-//! | `weir_condition` | kind, severity, resource | 1: a condition of `/v1/conditions` holds |
-//! | `weir_build_info` | version | 1 |
-//! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds` | | the server |
+//! Families, with their labels:
 //!
-//! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`; calls that are refused before that are of `rpc`. A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
-//! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
+//! - `weir_operation_seconds` (pool, volume, protocol, operation): histogram of the time from a
+//!   call's arrival to its reply
+//! - `weir_operation_bytes_total` (as above): data moved
+//! - `weir_operation_errors_total` (protocol, operation, status): operations that failed
+//! - `weir_log_write_seconds`: histogram of [`crate::device_metrics`]
+//! - `weir_device_operation_seconds` (operation): histogram of [`crate::device_metrics`]
+//! - `weir_client_operation_seconds` (client): histogram over all operations of a client, for the
+//!   busiest
+//! - `weir_client_bytes_total` (client): data moved, for the busiest
+//! - `weir_limit_bytes_per_second`, `…_operations_…` (level, pool, volume, direction): limits in
+//!   force
+//! - `weir_limit_used_…` (as above, and client): use of limits in the last second
+//! - `weir_limit_bound_seconds_total` (level, pool, volume, limit, direction): time in which
+//!   requests of the volume waited for this limit
+//! - `weir_limit_binding` (level, pool, volume, limit): 1 if this limit was the last to
+//!   throttle the volume in the last second
+//! - `weir_throttled_seconds_total`, `weir_throttled_operations_total` (pool, volume, direction):
+//!   time that requests waited, and number of these requests
+//! - `weir_throttle_queue_length`, `…_queue_bytes` (pool, volume, direction): requests
+//!   that wait now
+//! - `weir_limit_metadata_operations_total` (level, pool, volume): metadata operations charged
+//!   to a limit on operations
+//! - `weir_client_throttled_…` (pool, volume, client): throttled and permitted requests of
+//!   clients of limited volumes
+//! - `weir_held_bytes`, `weir_held_limit_bytes`: memory of requests that wait
+//! - `weir_nfs4_clients` (state): clients of NFSv4: `active`, or `courteous` (silent for longer
+//!   than a lease)
+//! - `weir_nfs4_sessions`, `weir_nfs4_slots`: sessions of NFSv4 clients, and slots of
+//!   all sessions
+//! - `weir_smb_states` (kind): state of SMB users: `session`, `tree_connect`, `open`;
+//!   `persistent_open`, with a session or without
+//! - `weir_nfs4_states` (kind): state of NFSv4 clients: `open`, `lock_owner`, `delegation`, and
+//!   `revoked` until the client frees it
+//! - `weir_security_contexts`: users established by Kerberos; only with `--krb5-keytab`
+//! - `weir_operation_wait_seconds_total` (pool, volume, wait): time that requests waited: for
+//!   limits of a level (`pool`, `volume`, `client`), for the log to be durable (`log`), for the
+//!   device (`device`), for a claim of another client (`claim`). Without a volume: waits that could
+//!   not be attributed to one
+//! - `weir_checksum_errors_total`, `weir_damaged_blocks` (reader): blocks not as written
+//! - `weir_scrub_…`: scrubs since the start
+//! - `weir_condition` (kind, severity, resource): 1 while a condition of `/v1/conditions` holds
+//! - `weir_build_info` (version): 1
+//! - `process_cpu_seconds_total`, `process_resident_memory_bytes`, `weir_uptime_seconds`: the
+//!   server
 //!
-//! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
-//! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are distinguished.
+//! Protocols are `nfsv3`, `nfsv4`, `smb`, `mountv3` and `nlmv4`; calls that are refused earlier
+//! count as `rpc`. A direction is the class of an operation for limits: `read` is READ, `write` is
+//! WRITE; nothing else is limited. A pool's figures are the sum over its volumes, histograms
+//! included. A rate is a counter's growth: `rate(…_count[1m])`.
+//!
+//! Sums run from the server's start (for limits: from when they began to apply). The number of
+//! series is bounded: the [`DETAILED`] busiest volumes have histograms, and the [`CLIENTS`] busiest
+//! clients series of their own.
 
 mod look;
 mod page;
@@ -82,7 +102,7 @@ pub struct Metrics {
     scrubs: Arc<ScrubCounters>,
 }
 
-/// Which node of the limits.
+/// Key of a node of the limits.
 type Node = (Level, u64, Option<ClientKey>);
 
 /// Rates by the difference of two readings.
@@ -91,13 +111,13 @@ struct Rates {
     at: f64,
     /// Counts readings.
     reading: u64,
-    /// What each node had used at a reading, and which one that was.
+    /// Usage of each node at its last reading, and the number of that reading.
     last: HashMap<Node, (Usage, u64)>,
     rates: HashMap<Node, Used>,
     before: look::Before,
 }
 
-/// What a node used of late, a second.
+/// Usage of a node per second, between the last two readings.
 struct Used {
     /// Bytes, by direction.
     bytes: [f64; 2],
@@ -125,7 +145,7 @@ impl Rates {
         self.rates.insert(node, used);
     }
 
-    /// What a node uses of a limit.
+    /// Returns a node's usage of a limit, per second.
     fn used(&self, node: Node, limit: Limit) -> Option<f64> {
         let Used {
             bytes,
@@ -176,8 +196,8 @@ impl Metrics {
         Arc::clone(&self.scrubs)
     }
 
-    /// Reads all counters: called once a second, so that no rate depends on who asks for it, or when. `at` is the present
-    /// second, since 1970.
+    /// Reads all counters. Called once a second, so that rates do not depend on the times of
+    /// scrapes. `at` is the present second, since 1970.
     pub fn sample(&self, at: u64) {
         let mut rates = self.rates.lock();
         let rates = &mut *rates;
@@ -218,8 +238,8 @@ impl Metrics {
         rates.last.retain(|_, (_, seen)| *seen == reading);
     }
 
-    /// Returns the page that `/metrics` serves, which is made as it is read. What it keeps meanwhile is a
-    /// few bytes a volume.
+    /// Returns the page of `/metrics`, which is built as it is read. Meanwhile it keeps a few bytes
+    /// a volume.
     pub fn pieces(self: &Arc<Self>) -> Pieces {
         let scrape = Arc::new(Scrape {
             pools: self.vfs.throttle.pools().into(),
@@ -732,7 +752,8 @@ fn bound(page: &mut Page, family: &str, pool: &str, volume: &VolumeStatus) {
     }
 }
 
-/// Adds the time that requests of a volume waited for limits, by the level of the limit that held them.
+/// Adds the time that requests of a volume waited for limits, by the level of the limit that held
+/// them.
 fn waits(page: &mut Page, family: &str, pool: &str, volume: &VolumeStatus) {
     let waited = volume.bound.as_ref().map(|bound| bound.waited());
     for (level, nanos) in Level::ALL.into_iter().zip(waited.unwrap_or_default()) {

@@ -1,4 +1,4 @@
-//! What the server needs to know of, and ask from, the operating system.
+//! Facts about the operating system, and settings of this process.
 
 use std::fs;
 
@@ -15,7 +15,8 @@ const DESCRIPTORS: u64 = 1 << 20;
 /// Raises the limit on open files as far as this process may. Returns the limit in force.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // A privileged process may raise the hard limit too; others get what they are allowed. `None` is no limit.
+    // A privileged process may raise the hard limit too; others get up to their hard limit. `None`
+    // is no limit.
     let most = limit.maximum.unwrap_or(u64::MAX);
     for max in [most.max(DESCRIPTORS), most] {
         let wish = Rlimit {
@@ -29,9 +30,9 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Leaves what this process makes from now on to its own user alone: folders 0700, files 0600. Returns the mask before.
+/// Sets the mask for new files of this process: folders 0700, files 0600. Returns the former mask.
 ///
-/// For a process as a whole, so to be called before there are other threads.
+/// The mask is that of the whole process: call this before there are other threads.
 pub fn own_files_only() -> u32 {
     umask(Mode::RWXG | Mode::RWXO).as_raw_mode()
 }
@@ -64,7 +65,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What this machine calls itself.
+/// Returns the name of this machine.
 pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname")
         .map(|name| name.trim().to_owned())

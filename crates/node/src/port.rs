@@ -9,7 +9,8 @@ use anyhow::{Error, anyhow};
 /// Characters of a command line that are shown.
 const SHOWN: usize = 80;
 
-/// A transport protocol, by its tables in `/proc/net`, and the state of sockets that hold a port in them.
+/// A transport protocol: its tables in `/proc/net`, and the state of sockets that hold a port
+/// there.
 #[derive(Clone, Copy)]
 pub struct Transport {
     tables: [&'static str; 2],
@@ -28,7 +29,8 @@ pub const UDP: Transport = Transport {
     state: "07",
 };
 
-/// Returns the error of a server that cannot listen on a TCP address for `service`; `next` is what to do about it.
+/// Returns the error of a server that cannot listen on a TCP address for `service`; `next` is the
+/// next step.
 pub fn refused(at: SocketAddr, service: &str, next: &str, error: &io::Error) -> Error {
     anyhow!(
         "cannot listen on {at} for {service}: {} ({next})",
@@ -51,8 +53,8 @@ pub fn reason(at: SocketAddr, transport: Transport, error: &io::Error) -> String
     }
 }
 
-/// Returns the process whose socket keeps others from `at`, as number and command. Those of other users are seen by root
-/// alone.
+/// Returns the process whose socket holds `at`, as number and command. Only root sees processes of
+/// other users.
 fn holder(at: SocketAddr, transport: Transport) -> Option<String> {
     let sockets: Vec<String> = transport
         .tables

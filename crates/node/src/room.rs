@@ -1,11 +1,11 @@
 //! Room on the host's file system for what has to be written when it is full.
 //!
-//! A server on a full disk must start, so that something can be deleted. The device and the log are provisioned; what
-//! needs space at a start, and for each change through the API, is the catalog's write-ahead log and some small files.
-//! So a file of some mebibytes is kept in the data folder. It is deleted when the file system is (nearly) full, and
-//! made anew when there is space again. The device does not grow into that space
-//! (`weir_store::HOST_MARGIN`), and the catalog's log is provisioned at once, so that what filled the disk does not take
-//! that, too.
+//! A server on a full disk must start, so that something can be deleted. The device and the log are
+//! provisioned. The catalog's write-ahead log and some small files need space at a start, and for
+//! each change through the API. So a file of some mebibytes is kept in the data folder. It is
+//! deleted when the file system is (nearly) full, and created again when there is space. The device
+//! does not grow into that space (`weir_store::HOST_MARGIN`). The catalog's log is provisioned at
+//! once, so that other writers to the disk do not take the space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -39,8 +39,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Of a data folder that this process has locked, before anything else is written there: makes the file, or releases its
-    /// space if there is hardly any.
+    /// Creates the reserve in a data folder that this process has locked, or releases it if the
+    /// disk is nearly full. Call this before anything else is written there.
     pub fn at_start(folder: &Path) -> Room {
         let mut room = Room {
             folder: folder.to_owned(),
@@ -60,8 +60,8 @@ impl Room {
         self.folder.join(NAME)
     }
 
-    /// Releases what is kept when the host's file system becomes full, and keeps it again when there is enough. Returns
-    /// whether it is released now.
+    /// Releases the reserve when the host's file system becomes full, and creates it again when
+    /// there is enough space. Returns true while it is released.
     pub fn poll(&mut self) -> bool {
         let Ok(free) = free(&self.folder) else {
             return false;
@@ -116,7 +116,8 @@ impl Room {
     }
 }
 
-/// Provisions the log of a catalog in a file: SQLite writes it from its beginning again and again, and does not shorten it.
+/// Provisions the write-ahead log of a catalog in a file: SQLite reuses it from its beginning, and
+/// does not shorten it.
 pub fn for_catalog(file: &Path) {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
@@ -130,7 +131,7 @@ pub fn for_catalog(file: &Path) {
     }
 }
 
-/// Has the host's file system keep space for the first `bytes` of a file.
+/// Reserves space on the host's file system for the first `bytes` of a file.
 fn provision(file: &File, bytes: u64, keep_size: bool) -> io::Result<()> {
     let mode = match keep_size {
         true => FallocateFlags::KEEP_SIZE,

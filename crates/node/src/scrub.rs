@@ -48,10 +48,10 @@ impl Commands for Scrubber {
         let rate = request
             .strip_prefix("scrub ")
             .with_context(|| format!("'{request}' is not known"))?;
-        let rate = Size(rate.parse().context("the rate is not a number")?);
-        ensure!(rate.0 > 0, "the rate must be greater than 0");
+        let rate = Size(rate.parse().context("reading the rate")?);
+        ensure!(rate.0 > 0, "cannot scrub: rate must be greater than 0");
         let Some(_alone) = self.alone.try_lock() else {
-            bail!("a scrub is already running");
+            bail!("cannot scrub: already running");
         };
         let start = self.clock.monotonic();
         let met = self.engine.aggregate().cache().stats().damaged;

@@ -1,7 +1,9 @@
-//! Files of snapshots for the API: the versions of one, its content, and a copy of it in the volume.
+//! Files of snapshots for the API: the versions of one, its content, and a copy of it in the
+//! volume.
 //!
-//! A path is followed name by name from the root, through directories only. A copy arrives under a name of its own beside
-//! its place, is complete and durable before it gets the name that users look for, and gets that name in one step.
+//! A path is followed name by name from the root, through directories only. A copy is written under
+//! a temporary name in the same directory. Once it is complete and durable it is renamed in one
+//! step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -606,7 +608,8 @@ impl Restore<'_> {
         claims.names(file, claims::Actor::Stateless, event, claims::Style::Unix)
     }
 
-    /// Waits until no client caches a file that is about to be replaced, or its directory's entries.
+    /// Waits until no client caches a file that is about to be replaced, or its directory's
+    /// entries.
     fn recall(&self) -> Result<(), Refusal> {
         loop {
             let there = self

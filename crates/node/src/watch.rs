@@ -1,14 +1,15 @@
-//! Whether the files that this server writes are those that the next start will find.
+//! Watches that the files that this server writes are those that the next start will open.
 //!
-//! An answer that something is durable means that it is there after a restart. If the data folder is deleted, moved or
-//! covered by a mount while the server runs, or a file in it is replaced or truncated, the server's descriptors still
-//! lead to the files of before, every write to them succeeds, and none of it will ever be read again. So a thread compares what
-//! the paths lead to with what was opened, some times a second, which costs some calls of stat(2). A file of the
-//! aggregate that is not what it was makes the aggregate read-only: reading goes on, and no reply says any more that
-//! something is durable. For the catalog, the API refuses every change. Both last until a restart: that what is
-//! at the path is right again cannot be seen from here.
+//! A reply that a change is durable promises that it is there after a restart. If the data folder
+//! is deleted, moved or covered by a mount while the server runs, or a file in it is replaced or
+//! truncated, writes to the open descriptors still succeed, but their data will never be read
+//! again. So a thread compares the files at the paths with the opened files some times a second,
+//! which costs some calls of stat(2). A changed file of the aggregate makes the aggregate
+//! read-only: reads continue, and no reply reports a change as durable. If the catalog has changed,
+//! the API refuses every change. Both last until a restart, since this thread cannot verify that
+//! the files are right again.
 //!
-//! The lock file alone does no harm when it goes: device and log are locked as well.
+//! Losing the lock file alone does no harm: device and log are locked as well.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -42,7 +43,7 @@ struct Known {
     identity: Identity,
 }
 
-/// What became of a file.
+/// Change of a file since it was opened.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Gone,
@@ -73,7 +74,7 @@ impl Known {
         })
     }
 
-    /// How it differs from what was opened; of a file, `least` are the bytes that it has to have.
+    /// Returns the change since the file was opened. A regular file has to have `least` bytes.
     fn change(&self, least: u64) -> Option<Change> {
         match fs::metadata(&self.path) {
             Ok(now) if identity(&now) != self.identity => Some(Change::Replaced),
@@ -96,7 +97,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// As they are now, which is right after they were opened.
+    /// Records the files as they are now; call this right after they were opened.
     ///
     /// # Errors
     /// If one of them is gone already.
@@ -165,8 +166,8 @@ impl Files {
 /// A catalog in a file, with what SQLite has beside it.
 struct CatalogFiles {
     main: Known,
-    /// Of the write-ahead log and its index, as of the last poll. SQLite may make them anew when it had closed all
-    /// connections.
+    /// Identities of the write-ahead log and its index at the last poll. SQLite may create them
+    /// again after it has closed all connections.
     beside: BTreeMap<PathBuf, Option<Identity>>,
     /// At the last poll one of them was still open here, though it had been deleted.
     suspicious: bool,
@@ -221,7 +222,7 @@ impl CatalogFiles {
     }
 }
 
-/// Whether this process has a file open that was at `path` and is deleted.
+/// Returns true if this process has a deleted file open that was at `path`.
 fn is_open_but_deleted(path: &Path) -> bool {
     let mut wanted = path.as_os_str().to_owned();
     wanted.push(" (deleted)");
@@ -239,7 +240,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to poll the aggregate's files, the catalog if it is in a file, and the space that is left.
+    /// Starts to poll the aggregate's files, the catalog if it is in a file, and the free space.
     ///
     /// # Errors
     /// If a thread cannot be started, or the catalog's file is gone already.

@@ -160,8 +160,8 @@ fn pool_rows(
     held_pools
 }
 
-/// Returns a row for each pool, and for each volume and client that was not idle, over the `span` seconds since the
-/// last reading.
+/// Returns a row for each pool, and for each volume and client that was not idle, over the `span`
+/// seconds since the last reading.
 pub fn rows(before: &mut Before, now: Now<'_>, span: f64) -> Vec<(Kind, Arc<str>, Row)> {
     let mut rows = Vec::new();
     let mut of_pools: HashMap<u64, Totals> = HashMap::new();

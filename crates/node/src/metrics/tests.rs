@@ -1,4 +1,4 @@
-//! What a page says of known counters.
+//! Pages of known counters.
 
 use super::*;
 use std::time::Duration;
@@ -184,7 +184,8 @@ fn a_page_says_what_was_done_and_what_is_held_back() {
         [1.0, 0.0]
     );
     let bound = format!(r#"{{level="volume",{labels},limit="bytes",direction="read"}}"#);
-    // Up to the reading, by which the limit had become ready: what a release is late by then is not its doing.
+    // The time up to the reading, when the limit had become ready: the delay of a release after
+    // that is not the limit's.
     assert_eq!(
         value(&page, &format!("weir_limit_bound_seconds_total{bound}")),
         1.0
