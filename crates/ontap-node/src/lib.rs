@@ -1,8 +1,8 @@
-//! The node as ONTAP's words and REST interface see it ([`weir_ontap::Cluster`]).
+//! The node for ONTAP's commands and REST interface ([`weir_ontap::Cluster`]).
 //!
-//! A storage virtual machine is a project, a volume a volume of it in whatever location: a name that is there twice is
-//! refused where it is used. What concerns relationships goes to the manager, everything else is a mutation of the
-//! control plane like any other, under the name of the user who asks.
+//! A storage virtual machine is a project. A volume is one of the project's volumes in any
+//! location; an ambiguous name is refused where it is used. Changes of relationships go to the
+//! manager. All others are mutations of the control plane, in the name of the user who sends them.
 
 mod performance;
 mod quotas;
@@ -130,7 +130,7 @@ impl AsUser {
         }
     }
 
-    /// Has the control plane carry out a change, and waits until it has.
+    /// Submits a mutation to the control plane, and waits until it is carried out.
     pub(crate) fn submit(&self, mutation: Mutation) -> Answer<()> {
         let server = &self.server;
         let done = server.control.carry_out(mutation, &self.actor, LONGEST);
@@ -140,13 +140,17 @@ impl AsUser {
         Ok(())
     }
 
-    /// Where the source of a relationship is found.
+    /// Returns the source of the relationship to `destination`, if there is one.
     fn source_of(&self, destination: &Path) -> Option<Path> {
         let view = self.server.control.view();
         Some(view.relations.entry(destination)?.source.clone())
     }
 
-    /// Waits until a relationship is broken off; or at rest, if it has nothing to show yet; or until it `ends`.
+    /// Waits until a relationship is broken off or quiesced, or, with `ends`, until its row is
+    /// gone.
+    ///
+    /// # Errors
+    /// The relationship failed to break, or did not within the time limit.
     fn stopped(&self, destination: &Path, ends: bool) -> Answer<()> {
         let Server {
             control,
@@ -308,7 +312,8 @@ impl AsUser {
         ))
     }
 
-    /// Has the control plane carry out what may take a relationship's ground away, and says in ONTAP's words if it would.
+    /// Submits a mutation that may remove a snapshot or volume that a relationship needs. Refuses
+    /// it in ONTAP's words if it does.
     pub(crate) fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
         self.submit(mutation.clone()).map_err(|failure| {
             let view = self.server.control.view();
@@ -384,7 +389,7 @@ impl AsUser {
         }
     }
 
-    /// What has to do with relationships themselves.
+    /// Carries out a verb on a relationship or a peer.
     fn relate(&self, verb: Verb) -> Answer<()> {
         if let Some(done) = self.relate_synchronous(&verb) {
             return done;
@@ -393,7 +398,7 @@ impl AsUser {
         let forgets = matches!(verb, Verb::End(_) | Verb::Delete(_));
         let ends = match &verb {
             Verb::End(_) => true,
-            // With what it has left the row of a restore goes.
+            // The row of a restore is removed together with its remains.
             Verb::Break(to) | Verb::Stop(to) => {
                 let view = self.server.control.view();
                 view.relations.entry(to).is_some_and(|entry| entry.restore)
@@ -420,7 +425,8 @@ impl AsUser {
         breaks.map_or(Ok(()), |destination| self.stopped(&destination, ends))
     }
 
-    /// What a verb has to know.
+    /// Returns the facts that the rules of a verb need, such as the resolved source and the peer's
+    /// state.
     fn preconditions(&self, verb: &Verb) -> Answer<Preconditions> {
         let replication = &self.server.replication;
         let resolved = |shown: &Path| replication.resolve(shown).map_err(refused);

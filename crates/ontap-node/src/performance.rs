@@ -1,4 +1,5 @@
-//! What volumes do, measured: the difference of two readings of the counters of operations and of the shaper.
+//! Measured performance of volumes: the difference of two readings of the counters of operations
+//! and of the shaper.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use weir_vfs::stats::{ByOperation, Tally};
 
 use crate::AsUser;
 
-/// Nothing is counted back, but a volume that was served anew begins at nothing.
+/// Returns the rate between two readings. Counters never decrease, but start at zero when a volume
+/// is served again.
 fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
     let more = |before: u64, now: u64| u128::from(now.checked_sub(before).unwrap_or(now));
     let per_second = |sum: u128| u64::try_from(sum * 1000 / millis.max(1)).unwrap_or(u64::MAX);
@@ -26,7 +28,7 @@ fn rate(before: &Tally, now: &Tally, millis: u128) -> Rate {
 }
 
 impl AsUser {
-    /// Waits for the interval, and says what each volume has done in it.
+    /// Waits for the interval, and returns the performance of each volume in it.
     pub(crate) fn measured(&self, over: Duration) -> Vec<Performance> {
         let server = &self.server;
         let counters = &server.counters;

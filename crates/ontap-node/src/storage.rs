@@ -1,7 +1,8 @@
-//! Machines, aggregates, policies by name and the settings of volumes, as ONTAP's words have them.
+//! Machines, aggregates, policies by name and the settings of volumes, in ONTAP's terms.
 //!
 //! A machine is a project, an aggregate a storage pool, a policy by name a row of the catalog
-//! ([`weir_control::NamedPolicy`]). What a volume has of its own, without a policy, is called after it.
+//! ([`weir_control::NamedPolicy`]). Rules or schedules of a volume's own, without a policy, are
+//! shown as a policy by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -18,18 +19,18 @@ use weir_relations::model::Path;
 
 use crate::{Answer, AsUser, GIB, refusal};
 
-/// The export policy of volumes that have none of their own: what the server was started with.
+/// Export policy of volumes without one of their own: the options of the server.
 const DEFAULT: &str = "default";
 /// The snapshot policy of volumes that have none.
 const NONE: &str = "none";
-/// The user of whom nothing is known.
+/// Uid of the anonymous user.
 const NOBODY: u32 = 65_534;
 
 fn name_of(key: &PolicyKey) -> PolicyName {
     PolicyName::new(key.kind, &key.svm, &key.name)
 }
 
-/// What a volume's own rules or schedules are called.
+/// Returns the policy name for a volume's own rules or schedules.
 fn own(volume: &str) -> String {
     format!("weir:{volume}")
 }
@@ -57,7 +58,7 @@ fn admits(words: &[String], field: &str) -> Answer<bool> {
     Ok(!never)
 }
 
-/// Whether callers become the anonymous user.
+/// Returns true if callers become the anonymous user.
 fn anonymous(words: &[String]) -> bool {
     words.iter().all(|w| w == "none")
 }
@@ -411,7 +412,10 @@ impl AsUser {
         }
     }
 
-    /// What settings assign by name.
+    /// Returns the assignments by name in `settings`: policies, path and state.
+    ///
+    /// # Errors
+    /// The junction path does not begin with a slash.
     pub(crate) fn assigned(settings: &Settings) -> Answer<Assign> {
         let path = match &settings.junction {
             None => None,

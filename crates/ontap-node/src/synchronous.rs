@@ -1,8 +1,10 @@
-//! Volumes that two nodes keep, as relationships in ONTAP's words: the source is the volume, the destination the same volume at the
-//! partner (`b://SVM/volume`), the policy `Sync` or `StrictSync`.
+//! Volumes of a pair as synchronous relationships of ONTAP: the source is the volume, the
+//! destination the same volume at the partner (`b://SVM/volume`), the policy `Sync` or
+//! `StrictSync`.
 //!
-//! The pair copies whole aggregates, so such a relationship copies nothing. It is a property of the volume: what is to become of
-//! its changes while the node that serves is without its partner. Without one a volume is as with `Sync`, and not listed.
+//! The pair copies whole aggregates, so such a relationship copies nothing. It is a property of the
+//! volume, and decides about its changes while the primary is without its partner. A volume without
+//! one behaves as with `Sync`, and is not listed.
 
 use weir_control::{Assign, Mutation, Surface, Synchronous as Kept, VolumeChange};
 use weir_ontap::cluster::{Failure, Reason};
@@ -34,7 +36,7 @@ fn refused<T>(why: impl Into<String>) -> Answer<T> {
     Err(Failure::new(Reason::State, why))
 }
 
-/// The relationship that a verb is about, by its destination, and what is to be done about it.
+/// Returns the destination of the relationship that a verb changes, and the name of the verb.
 fn about(verb: &Verb) -> Option<(&Path, &'static str)> {
     Some(match verb {
         Verb::Create { destination, .. } => (destination, "create"),
@@ -218,7 +220,7 @@ impl AsUser {
     }
 }
 
-/// The same volume at the partner.
+/// Returns the path of the volume at the partner.
 fn at(standing: &Standing, volume: &Path) -> Path {
     Path {
         cluster: standing.partner.clone(),

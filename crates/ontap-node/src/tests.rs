@@ -1,4 +1,5 @@
-//! Two nodes in one process: engines in memory, catalogs in files, TLS over the loopback between them.
+//! Tests of two nodes in one process: engines in memory, catalogs in files, TLS over the loopback
+//! between them.
 
 use std::sync::mpsc;
 
@@ -86,8 +87,9 @@ fn within_a_node() {
     assert!(same(&a, &b, &["one", "two", "three"]) >= 2);
 }
 
-/// A client that reads that a transfer has ended reads the lists of snapshots next: of the destination, with what came,
-/// and of the source, without what the transfer deleted. So each side goes on only once its list is made.
+/// Once a client sees that a transfer has ended, the lists of snapshots are up to date: the
+/// destination's has the new ones, and the source's lacks the deleted ones. So each side continues
+/// only after its list is updated.
 #[test]
 fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
     let station = Station::new(12);
@@ -124,8 +126,9 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
     }
 }
 
-/// A transfer that fails after its last snapshot has nothing to send when it is tried again: what the source keeps for
-/// the destination follows from what the destination has, not from what was sent.
+/// A transfer that fails after its last snapshot has nothing to send at its retry. So the reference
+/// snapshot of the source follows from the destination's snapshots, not from the data that was
+/// sent.
 #[test]
 fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
     let station = Station::new(13);
@@ -499,7 +502,7 @@ fn a_copy_gives_back_what_it_was_made_from() {
     assert!(same(&a, &station.engine_volume("b"), &["one"]) >= 1);
 }
 
-/// What was kept beside the catalog is not overlooked.
+/// A start refuses a folder with state files of earlier versions beside the catalog.
 #[test]
 fn a_data_folder_of_an_earlier_form_is_refused_by_name() {
     let station = Station::new(12);
@@ -533,8 +536,8 @@ fn logged(log: &Log, verb: &str, target: &str, outcome: &str) {
     assert!(log.contains(&line), "{line:?} in {log:?}");
 }
 
-/// Which user changed what, and how it went; whatever was written before the last mutation that was
-/// waited for.
+/// Returns the audit entries up to the last mutation that was waited for: verb, target
+/// and outcome.
 fn audit(station: &Station) -> Log {
     let control = &station.service.control();
     let all = control.audit(None, 100, &station.user.actor);

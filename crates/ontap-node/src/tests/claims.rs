@@ -1,4 +1,5 @@
-//! What becomes of clients' opens and caches in a copy, when it becomes one, gets a snapshot, or is made anew.
+//! Clients' opens and caches in a volume that becomes a copy, gets a snapshot, or is
+//! resynchronised.
 
 use std::sync::Weak;
 
@@ -75,7 +76,7 @@ impl Holder<'_> {
         file
     }
 
-    /// Opens and caches in all files, and what it was notified of since it was asked last.
+    /// Returns the number of opens and of grants in all files, and the notices since the last call.
     fn has(&self) -> (usize, usize, Vec<Notice>) {
         let totals = self.station.vfs.claims.totals();
         let notices = std::mem::take(&mut *self.notices.0.lock());
@@ -139,7 +140,7 @@ fn claims_end_with_what_they_were_made_of() {
     assert_eq!(station.vfs.claims.budget().used(), 0);
 }
 
-/// A restored file takes the place of one that clients cache when they have given that up, and not before.
+/// A restored file replaces one that clients cache only after they have returned their caches.
 #[test]
 fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
     let (near, _far) = files::copied();

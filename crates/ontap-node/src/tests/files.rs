@@ -4,7 +4,7 @@ use weir_volume::{SetHow, SetTime};
 
 use super::*;
 
-/// What a volume has now: names of its root, and a file's contents.
+/// Returns the present contents of a file in a volume's root; `None` if it is missing.
 pub fn now(volume: &Arc<Volume>, name: &str) -> Option<Vec<u8>> {
     let stem = format!("look-{}", volume.snapshots().len());
     volume
@@ -85,7 +85,7 @@ fn restored(station: &Station, more: &str) -> Option<String> {
     ended(station)
 }
 
-/// What went wrong with the restore, once it has ended.
+/// Waits for the end of the restore, and returns its error.
 pub fn ended(station: &Station) -> Option<String> {
     let path = Path::local("SVM", "a");
     let mut manager = station.service.manager();
@@ -195,7 +195,7 @@ fn a_restore_of_files_that_fails_changes_nothing() {
     assert_eq!(now(&a, "one").unwrap().len(), 500_001);
 }
 
-/// A crash behind the last rename has nothing copied again over what users have written since.
+/// After a crash behind the last rename nothing is copied again over later writes of users.
 #[test]
 fn files_that_had_come_are_not_copied_again() {
     let (near, _far) = copied();

@@ -1,5 +1,5 @@
-//! Pairing by a passphrase, and those who do not have it: over TLS on the loopback, between nodes and against one that
-//! speaks the protocol and lies.
+//! Pairing by a passphrase, with and without knowing it: over TLS on the loopback, between nodes
+//! and against a forged node that speaks the protocol.
 
 use rustls_pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -85,13 +85,14 @@ fn a_wrong_passphrase_and_an_expired_one_pair_nothing() {
     assert!(refused.message.contains("has expired"), "{refused:?}");
     unpaired(&[&near, &far]);
     assert_eq!(near.user.offers(), []);
-    // What was tried in vain does not keep the right one out.
+    // Failed attempts do not keep the right node out.
     let right = invite(&near, "far");
     join(&far, &near, "wrong").unwrap_err();
     join(&far, &near, &right).unwrap();
 }
 
-/// A man in the middle carries every byte of both on, over connections of his own; then he sends what he has recorded.
+/// A man in the middle relays every byte of both over connections of his own, and later replays his
+/// recording.
 #[test]
 fn a_man_in_the_middle_gets_nothing_by_relaying_or_recording() {
     let (near, far, middle) = (Station::new(96), Station::new(97), Station::new(98));
@@ -150,7 +151,8 @@ fn a_man_in_the_middle_gets_nothing_by_relaying_or_recording() {
     join(&far, &near, &passphrase).unwrap();
 }
 
-/// A node that does not know the passphrase poses as the one that offers, with the joining node's own proof for one.
+/// A node that does not know the passphrase poses as the offering one, and returns the joining
+/// node's own proof.
 #[test]
 fn a_node_that_only_claims_to_have_offered_is_not_joined() {
     let (far, middle) = (Station::new(99), Station::new(100));

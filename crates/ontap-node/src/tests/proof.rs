@@ -1,12 +1,13 @@
-//! That what is reported as done has been done: copies that are what their sources are, whatever happened before, and what
-//! becomes of those that are not.
+//! Proof that a transfer reported as done is done: copies equal their sources, whatever happened
+//! before, and copies that differ are discarded.
 
 use weir_transfer::batch::Forgery;
 use weir_transfer::pipe::Forger;
 
 use super::*;
 
-/// Volumes of one aggregate, and of two, have identities that differ in a few low bits, and so do a volume's snapshots.
+/// Identities of volumes of one aggregate, and of two, differ in a few low bits only, and so do
+/// those of a volume's snapshots.
 #[test]
 fn a_resync_leaves_nothing_of_the_copys_own() {
     let (near, far) = (Station::new(20), Station::new(21));
@@ -86,7 +87,8 @@ fn a_resync_leaves_nothing_of_the_copys_own() {
     }
 }
 
-/// What a peer sends is sound in itself and not what it has.
+/// Checks that data which is consistent, but differs from the source's, is discarded with an error
+/// that names both sides.
 #[test]
 fn what_fails_the_proof_is_an_error_that_names_both_sides() {
     let station = Station::new(22);
@@ -123,7 +125,8 @@ fn what_fails_the_proof_is_an_error_that_names_both_sides() {
     assert_eq!(content(&b, &newest.name, "one").unwrap(), noise(2, 100_000));
 }
 
-/// Two nodes that were made from one image have snapshots of one identity and with other contents.
+/// Two nodes that were cloned from one image have snapshots with the same identity and different
+/// contents.
 #[test]
 fn nothing_is_given_up_for_a_base_that_is_not_the_same() {
     let near = Station::new(23);
@@ -195,7 +198,8 @@ fn a_deleted_peer_gets_no_further_byte() {
     assert!(why.contains("does not know this node"), "{why}");
 }
 
-/// What `:stop` by force is made of: a transfer that is ended in any state leaves a relationship that can be gone on with.
+/// Steps of `:stop` by force: a transfer that is aborted in any state leaves a relationship that
+/// can be resumed.
 #[test]
 fn what_was_ended_on_its_way_can_be_stopped_and_resumed() {
     let station = Station::new(27);

@@ -1,18 +1,22 @@
-//! Stories of relationships: random verbs over three volumes of two nodes, through the whole control plane.
+//! Stories of relationships: random verbs over three volumes of two nodes, through the whole
+//! control plane.
 //!
-//! A story is a few sequences on one pair of nodes. A sequence makes volumes and relationships between them, in any direction
-//! and in chains, and asks for whatever ONTAP's words can ask for: transfers, breaking off, resyncs either way, reversal,
-//! restores, reverts, clones, deletions; on either side of each it writes and takes snapshots. The power of either
-//! node fails at any write to its disks or at any moment of a verb: what the node had in memory is gone with its disks'
-//! caches, and the catalog is what its file holds. At the end everything is deleted, and nothing may be left of it.
+//! A story is a few sequences on one pair of nodes. A sequence makes volumes and relationships
+//! between them, in any direction and in chains, and runs all commands of ONTAP: transfers,
+//! breaking off, resyncs either way, reversal, restores, reverts, clones, deletions. On both sides
+//! it writes and takes snapshots in between. The power of either node fails at any write to its
+//! disks or at any moment of a verb: its memory and its disks' caches are lost, and the catalog has
+//! the state of its file. At the end everything is deleted, and nothing may be left.
 //!
-//! Everything is the product's: words, rules, mutations, catalog, manager, transfers over TLS, and the engine, which
-//! stores on simulated disks. Waiting between tries is skipped by a clock that is set forward. The model knows the contents of each
-//! snapshot by its identity, from the volume in which it was made, and what each volume that can be written to holds. After each
-//! step all snapshots of all volumes hold what the model says, byte for byte; volumes hold what they held, unless the step
-//! may have changed them, and then nothing but what it may have made of them; and rows, lists and volumes agree.
+//! All parts are the product's: commands, rules, mutations, catalog, manager, transfers over TLS,
+//! and the engine, which stores on simulated disks. Waits between retries are skipped by a clock
+//! that is set forward. The model has the contents of each snapshot by its identity, from the
+//! volume in which it was made, and the contents of each writable volume. After each step all
+//! snapshots equal the model's, byte for byte. A volume is unchanged, or has one of the contents
+//! that the step may have given it. Rows, lists and volumes agree.
 //!
-//! A seed determines the verbs. Threads run freely, so the moment of a power failure is not repeated exactly.
+//! A seed determines the verbs. Threads run freely, so the moment of a power failure is not
+//! repeated exactly.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -34,9 +38,9 @@ mod host;
 mod steps;
 use host::{Ahead, Host};
 
-/// Each with the node that it is on.
+/// Volumes, each with the node that it is on.
 const VOLUMES: [(&str, usize); 3] = [("a", 0), ("b", 0), ("c", 1)];
-/// What a node calls the other.
+/// Name of the other node, by the number of the node.
 const PEERS: [&str; 2] = ["far", "near"];
 /// Sequences of a story.
 const SEQUENCES: u64 = 5;
@@ -49,7 +53,7 @@ const POLICIES: [&str; 4] = [
     "XDPDefault",
 ];
 
-/// How often what has happened, over all stories of the process.
+/// Number of occurrences of each event, over all stories of the process.
 static TALLY: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
 
 fn tally(what: &str, how: &str) {
@@ -75,7 +79,7 @@ fn path(node: usize, volume: &str) -> String {
 
 type Name = &'static str;
 
-/// What is asked of a node.
+/// A request to a node.
 #[derive(Clone, Debug)]
 enum Act {
     Line(String),
@@ -88,16 +92,16 @@ impl From<String> for Act {
     }
 }
 
-/// What became of it.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
 enum Said {
     Yes,
     No(String),
-    /// The power failed before anything was said, or before all that it began had ended.
+    /// The power failed before the reply, or before the end of the work that the request began.
     Cut,
 }
 
-/// When the power fails, and of which node.
+/// Moment of a power failure, and the node that fails.
 #[derive(Clone, Copy, Debug)]
 enum Crash {
     /// At the write or flush of this number.
@@ -106,7 +110,7 @@ enum Crash {
     Moment(usize, u64),
 }
 
-/// What a step may have made of a volume.
+/// Possible state of a volume after a step.
 #[derive(Clone, Debug)]
 enum Fate {
     Gone,
@@ -131,13 +135,14 @@ struct Story<'a> {
     choices: &'a Choices,
     clock: Arc<Ahead>,
     hosts: [Host; 2],
-    /// What volumes hold that can be written to.
+    /// Contents of writable volumes.
     live: BTreeMap<Name, Files>,
-    /// The numbers of those that are there.
+    /// Keys and numbers of the volumes that exist.
     there: BTreeMap<Name, (String, VolumeId)>,
     /// Every snapshot's contents.
     known: HashMap<SnapshotIdentity, Files>,
-    /// Of which copies it was restored to: the newest that both have may be gone then.
+    /// Restores: the destination, and the copy that it was restored from. Their newest common
+    /// snapshot may be gone then.
     restored: Vec<(Name, Name)>,
     serial: u32,
     diary: &'a mut Vec<String>,
@@ -232,7 +237,7 @@ impl Story<'_> {
         self.hosts.iter().any(Host::crashed)
     }
 
-    /// Waits until nothing is going on, whatever tries it takes; `false`: the power failed.
+    /// Waits until no work is left, with all retries. Returns false if the power failed.
     fn rest(&self) -> Checked<bool> {
         let until = self.clock.real.monotonic() + LONG;
         loop {
@@ -272,7 +277,8 @@ impl Story<'_> {
         }
     }
 
-    /// Has a node do something, and waits for its end, over a power failure if there is to be one.
+    /// Sends requests to a node and waits for their end, with a power failure in between if `crash`
+    /// says so.
     fn perform(&mut self, node: usize, acts: &[Act], crash: Option<Crash>) -> Checked<Said> {
         let choices = self.choices;
         if let Some(Crash::Write(of, after)) = crash {
@@ -360,9 +366,10 @@ impl Story<'_> {
         }
     }
 
-    /// Has something done that may make this of volumes, and compares everything with the model.
+    /// Performs requests that may leave volumes in the states `fates`, and compares everything with
+    /// the model.
     fn act(&mut self, node: usize, acts: &[Act], mut fates: Fates) -> Checked<Said> {
-        // What was held back goes on.
+        // Deferred transfers may continue.
         for r in self.relations() {
             if r.entry.pending.is_some() {
                 fates.push((r.destination, Fate::Copy));
@@ -385,7 +392,7 @@ impl Story<'_> {
         Ok(said)
     }
 
-    /// Compares rows, volumes and snapshots with the model, and takes into it what the step has made.
+    /// Compares rows, volumes and snapshots with the model, and adds the changes of the step to it.
     fn compare(&mut self, fates: &Fates) -> Checked {
         for (name, _) in VOLUMES {
             self.learn(name)?;
@@ -416,7 +423,7 @@ impl Story<'_> {
             let got = contents(&view).map_err(|e| format!("{name}@{}: {e}", s.name))?;
             let before = origin.and_then(|(origin, _)| self.live.get(origin));
             if before != Some(&got) {
-                // A transfer that was begun again may have taken it behind what the step did.
+                // A transfer that was begun again may have taken it after the step.
                 let now = origin.and_then(|(origin, _)| self.volume(origin));
                 let now = now.filter(|v| v.mirror().is_none());
                 let now = now.map(|v| contents(&v)).transpose()?;

@@ -47,7 +47,8 @@ fn a_rule_with_a_schedule_takes_its_snapshots_at_the_destination() {
     let rows = station.service.relations();
     assert_eq!(rows.named(&first.uuid).unwrap().ruled["kept"], 7);
     assert_eq!(content(&b, "sv.2", "one").unwrap(), noise(1, 100_000));
-    // The next transfer goes on from what the source has, and what was made here is neither copied over nor lost.
+    // The next transfer continues from the common snapshot. Snapshots made here are neither
+    // overwritten nor lost.
     station.put("a", "one", &noise(2, 100_000));
     station.does("snapshot create -vserver SVM -volume a -snapshot theirs -snapmirror-label kept");
     station.does("snapmirror update -destination-path SVM:b");

@@ -1,4 +1,5 @@
-//! A node of tests: the whole control plane and replication over an engine in memory, without NFS and HTTP.
+//! A node for tests: the whole control plane and replication over an engine in memory, without NFS
+//! and HTTP.
 
 use super::*;
 
@@ -209,7 +210,8 @@ impl Station {
         }
     }
 
-    /// The snapshots of relationships that a volume has: those that the catalog lists, and those of the engine.
+    /// Returns a volume's snapshots for relationships: those of the catalog, and those of the
+    /// engine.
     pub fn own_snapshots(&self, volume: &str) -> (Vec<String>, Vec<String>) {
         let path = Path::local("SVM", volume);
         let sorted = |names: &mut dyn Iterator<Item = String>| {
@@ -287,7 +289,7 @@ impl Station {
         self.left()
     }
 
-    /// Ends as a process that is killed: what is not in the catalog's file yet never comes there.
+    /// Ends like a killed process: changes that are not in the catalog's file are lost.
     pub fn kill(mut self) -> tempfile::TempDir {
         self.service.stop();
         if let Some(end) = self.end.take() {
@@ -318,7 +320,7 @@ impl Drop for Station {
     }
 }
 
-/// What a file of a snapshot holds.
+/// Returns the contents of a file of a snapshot; `None` if it is missing.
 pub fn content(volume: &Volume, snapshot: &str, name: &str) -> Option<Vec<u8>> {
     let view = volume.open_snapshot(snapshot).unwrap();
     let mut cx = EngineContext::new(Time { secs: 1, nanos: 0 });

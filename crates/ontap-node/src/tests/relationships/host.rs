@@ -1,4 +1,4 @@
-//! A node of the stories: a machine whose power can fail, and what runs on it.
+//! A node of the stories: a machine whose power can fail, and the server on it.
 
 use super::*;
 
@@ -28,7 +28,7 @@ pub struct Host {
     pub machine: Machine,
     pub station: Option<Station>,
     pub address: SocketAddr,
-    /// Of its random numbers: another after each start.
+    /// Seed of the node's random numbers, a new one after each start.
     pub seed: u64,
 }
 

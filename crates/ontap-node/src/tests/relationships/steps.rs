@@ -1,4 +1,4 @@
-//! What happens in the stories, and what has to have come of it.
+//! Steps of the stories, and the checks of their results.
 
 use super::*;
 
@@ -205,7 +205,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// A verb that moves data, and what has to have come of it.
+    /// Runs a verb that moves data, and checks its result.
     fn transfer(
         &mut self,
         verb: &str,
@@ -405,7 +405,8 @@ impl Story<'_> {
         }
     }
 
-    /// What a volume is that is broken off: what its readers saw, even if that snapshot goes with the relationship.
+    /// Returns the possible states of a volume that is broken off: the contents that its readers
+    /// saw, even if that snapshot is deleted with the relationship.
     fn broken(&self, name: Name) -> Fates {
         let seen = self.seen(name).map(|id| self.known[&id].clone());
         let live = seen.map(|files| (name, Fate::Live(files)));
@@ -501,7 +502,7 @@ impl Story<'_> {
         self.act(node, &[line.into()], Vec::new()).map(drop)
     }
 
-    /// Everything goes, and nothing is left of it.
+    /// Deletes everything, and checks that nothing is left.
     pub fn end(&mut self) -> Checked {
         for _ in 0..6 {
             for r in self.relations() {
