@@ -512,7 +512,7 @@ pub trait Cluster: Send + Sync {
     }
     /// Policies of a kind, ours and the users', by machine and name.
     fn storage_policies(&self, kind: NamedKind) -> Vec<StoragePolicy>;
-    /// What volumes do: blocks for as long as it is to be measured.
+    /// Measures the performance of volumes. Blocks for the time `over`.
     fn performance(&self, over: Duration) -> Vec<Performance>;
     /// Returns operations, newest first.
     fn jobs(&self) -> Vec<Job>;

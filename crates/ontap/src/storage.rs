@@ -67,7 +67,7 @@ pub struct Aggregate {
 /// A policy's name, unique among those of its kind at its machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyKey {
-    /// What it rules.
+    /// Kind of the policy.
     pub kind: NamedKind,
     /// The machine; empty: it is the cluster's, for all machines.
     pub svm: String,
