@@ -96,7 +96,8 @@ pub(super) fn id_of(policy: &StoragePolicy) -> u64 {
     }
 }
 
-/// The policies of a kind; those that are every machine's, but are listed with each in ONTAP, with each.
+/// Returns the policies of a kind. Export policies of the cluster are repeated for each machine,
+/// as ONTAP lists them.
 pub(super) fn all(a: &Asked<'_>, kind: NamedKind) -> Vec<StoragePolicy> {
     let found = a.cluster.storage_policies(kind);
     if kind != NamedKind::Export {

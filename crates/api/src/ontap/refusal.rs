@@ -203,7 +203,7 @@ impl Refusal {
         (refusal, held)
     }
 
-    /// What the cluster refused of a policy by name.
+    /// Converts a failure of a request about a policy by name.
     pub fn of_policy(failure: Failure, kind: NamedKind) -> Box<Refusal> {
         let code = match (&*failure.rule, kind) {
             ("POLICY_IN_USE", NamedKind::Export) => Some(EXPORT_POLICY_USED),
