@@ -1,6 +1,7 @@
 //! The web console's files, embedded in the binary.
 //!
-//! `make console` builds them from `console/`, with Node. Without them a build holds one page that says so, and needs no Node.
+//! `make console` builds them from `console/`, with Node. A build without them needs no Node, and
+//! has one page that says so.
 
 /// A file of the console.
 #[derive(Debug)]
