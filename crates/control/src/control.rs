@@ -68,7 +68,7 @@ pub enum NotCarriedOut {
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// The operation of this name goes on.
-    #[error("It takes longer: operation {0} goes on.")]
+    #[error("still running: operation {0} continues")]
     Unfinished(String),
 }
 

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | create | engine has it · catalog: number, READY · in force · done |
 //! | update | engine's capacity and mode · in force · READY, done |
-//! | delete | in force without it · engine deletes · catalog forgets it and keeps a tombstone, done |
+//! | delete | in force without it · engine deletes · catalog: row deleted, tombstone kept, done |
 //! | rename | engine renames · catalog: READY, done (it has the new name from the beginning) |
 //! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |

@@ -6,7 +6,7 @@ use crate::catalog::{Catalog, CatalogError};
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The catalog's database could not be opened, read or written.
-    #[error("the catalog {0}: {1}{hint}", hint = damage_hint(.1))]
+    #[error("cannot use the catalog {0}: {1}{hint}", hint = damage_hint(.1))]
     Catalog(String, CatalogError),
     /// The catalog needs a service level or tier that no levels file has.
     #[error(

@@ -2,10 +2,10 @@
 //!
 //! Nothing is counted down. A schedule's last run is stored with the volume, in the transaction
 //! that accepts the snapshot. The due actions follow from it and from the time
-//! ([`weir_relations::schedule`]). So a restart changes nothing, and missed runs count as one run. If
-//! a clock is set back a little, the schedule waits, since those slots have been served. If it is
-//! set back far, the last run counts as now, so that a schedule does not pause until the old time
-//! comes again.
+//! ([`weir_relations::schedule`]). So a restart changes nothing, and missed runs count as one run.
+//! If a clock is set back a little, the schedule waits, since those slots have been served. If it
+//! is set back far, the last run counts as now, so that a schedule does not pause until the old
+//! time comes again.
 //!
 //! Times are UTC, as in the public API.
 

@@ -205,8 +205,7 @@ async fn compare(
                 key = state.key,
                 bytes = state.used,
                 record = &*state.annotation,
-                "the engine has a volume that the catalog does not know; it is not served (`weir catalog rebuild` gives it \
-                 back its place)"
+                "cannot serve a volume of the engine: not in the catalog (`weir catalog rebuild` gives it a row)"
             );
         }
     }

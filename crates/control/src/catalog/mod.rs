@@ -175,7 +175,7 @@ pub enum CatalogError {
     Database(#[from] sqlx::Error),
     /// A newer program has written the catalog.
     #[error(
-        "the catalog has version {found}; this program knows versions up to {known}. A newer Weir has written it: use that one, or a copy of the catalog from before"
+        "cannot read version {found} of the catalog: this program knows versions up to {known} (use the newer Weir that has written it, or a copy of the catalog from before)"
     )]
     Newer {
         /// Version of the catalog.
@@ -197,7 +197,7 @@ pub enum CatalogError {
         oldest: i64,
     },
     /// A row is invalid.
-    #[error("the row {1} of table {0} is damaged: {2}")]
+    #[error("row {1} of table {0} is damaged: {2}")]
     Damaged(&'static str, String, String),
     /// The copy before a migration could not be made.
     #[error(
