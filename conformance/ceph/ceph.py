@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -75,13 +76,10 @@ log_file =
 
 
 def free_ports(count):
-    """The first of so many ports that nobody listens at."""
+    """The first of so many ports that nobody listens at. They are below those that the system gives to clients, one of
+    which would keep a daemon from binding."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        if first + count > 65535:
-            continue
+        first = random.randrange(10_000, 30_000 - count)
         probes = [socket.socket() for _ in range(count)]
         try:
             for at, one in enumerate(probes):
@@ -104,12 +102,12 @@ class Ceph:
         path = self.folder.name
         for name in ("run", "mon", "mgr", "osd0", "log", "no-modules"):
             os.mkdir(os.path.join(path, name))
-        port = free_ports(12)
+        port = free_ports(22)
         with open("/proc/sys/kernel/random/uuid", encoding="ascii") as uuid:
             fsid = uuid.read().strip()
         self.conf = os.path.join(path, "ceph.conf")
         with open(self.conf, "w", encoding="ascii") as conf:
-            conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + 11, folder=path, lib=LIB,
+            conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + 21, folder=path, lib=LIB,
                                    bytes=disk_bytes, auth="cephx" if cephx else "none"))
         binaries = ":".join(os.path.join(CEPH, "root", name) for name in ("usr/bin", "usr/sbin"))
         self.environment = {
@@ -118,9 +116,10 @@ class Ceph:
         }
         try:
             self.up(fsid, port)
-        except BaseException:
+        except BaseException as why:
+            said = self.said()
             self.close()
-            raise
+            raise RuntimeError(f"{why}\n{said}") from why
 
     def up(self, fsid, port):
         monmap = os.path.join(self.folder.name, "monmap")
@@ -183,6 +182,15 @@ class Ceph:
     def daemon(self, *words):
         with open(os.path.join(self.folder.name, "log", f"{words[0]}.out"), "wb") as out:
             self.daemons.append(subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+
+    def said(self):
+        """The last lines of each daemon, and whether it runs."""
+        folder = os.path.join(self.folder.name, "log")
+        texts = []
+        for daemon in self.daemons:
+            with open(os.path.join(folder, f"{daemon.args[0]}.out"), encoding="utf-8", errors="replace") as out:
+                texts.append(f"{daemon.args[0]} (exit {daemon.poll()}): " + "".join(out.readlines()[-5:]))
+        return "\n".join(texts)
 
     @staticmethod
     def until(what, test, seconds=60):
