@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: backup csi help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim sim-owner fuzz console browser dist packages
+.PHONY: backup csi model help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph api docs ontap lab unit alerts conformance bench peers sim sim-owner fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make sim-owner  takeovers of an aggregate on RADOS, 20,000 seeds'
+	@echo 'make model    every order of events in the places without a lock around them (loom)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
 	@echo 'make attack-long  attacks at their published sizes, over a release'
 	@echo 'make csi      the CSI driver with csi-test, against a server'
@@ -207,6 +208,10 @@ sim:
 # Takeovers of an aggregate on RADOS at length: some minutes.
 sim-owner:
 	$(CARGO) run --locked -p weir-sim -- owner --seeds 20000 --start $(START)
+
+# Tries every order of events that the memory model allows in the places without a lock around them (weir_base::sync).
+model:
+	RUSTFLAGS="--cfg model" $(CARGO) test --locked --target-dir target/model -p weir-base -p weir-store -p weir-net -p weir-volume -p weir-vfs --lib orders::
 
 fuzz:
 	$(CARGO) run --locked -p weir-sim -- fuzz --seeds $(SEEDS) --start $(START)

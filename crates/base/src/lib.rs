@@ -20,6 +20,7 @@ mod rng;
 mod siphash;
 pub mod small_file;
 mod snapshot_identity;
+pub mod sync;
 
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};

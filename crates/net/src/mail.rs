@@ -12,10 +12,10 @@
 //! protocol learns from the connection's end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use weir_base::limits::net as limits;
+use weir_base::sync::Mutex;
+use weir_base::sync::atomic::{AtomicBool, Ordering};
 
 /// A message without its framing.
 pub type Message = Box<[u8]>;
@@ -82,5 +82,40 @@ mod tests {
         assert_eq!(to, [7, 8]);
         assert_eq!(mailbox.put(9, Box::default()), Ok(()));
         assert_eq!(mailbox.take().len(), 1);
+    }
+
+    #[cfg(model)]
+    mod orders {
+        use weir_base::sync::{Arc, model, thread};
+
+        use super::*;
+
+        /// A core takes what is there when it is woken. After the last message it is woken once
+        /// more.
+        #[test]
+        fn no_message_stays_behind_the_wakeup_that_follows_it() {
+            model(|| {
+                let mailbox = Arc::new(Mailbox::default());
+                // The kernel orders the rings of a wakeup, as a lock does.
+                let rung = Arc::new(Mutex::new(false));
+                let senders = [1, 2].map(|connection| {
+                    let (mailbox, rung) = (Arc::clone(&mailbox), Arc::clone(&rung));
+                    thread::spawn(move || {
+                        mailbox.put(connection, Box::default()).unwrap();
+                        *rung.lock() = true;
+                    })
+                });
+                let woken = || {
+                    let rang = std::mem::take(&mut *rung.lock());
+                    if rang { mailbox.take().len() } else { 0 }
+                };
+                let early = woken();
+                for sender in senders {
+                    sender.join().unwrap();
+                }
+                assert_eq!(early + woken(), 2);
+                assert_eq!(mailbox.take().len(), 0);
+            });
+        }
     }
 }

@@ -32,16 +32,15 @@
 mod ahead;
 mod fill;
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
-use parking_lot::Mutex;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use weir_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use weir_base::sync::{Mutex, thread_number};
 use weir_base::{BLOCK_SIZE, invariant};
 
 use ahead::Ahead;
@@ -61,13 +60,13 @@ pub enum Class {
 
 /// Number of free lists, a power of two. More than the cores of a common machine gain nothing,
 /// because a list is held for a few instructions.
-const SHARDS: usize = 16;
+const SHARDS: usize = if cfg!(model) { 2 } else { 16 };
 
 /// Frames in a magazine: 256 KiB. The depot's lock is then taken once per magazine.
-const MAGAZINE: u32 = 64;
+const MAGAZINE: u32 = if cfg!(model) { 1 } else { 64 };
 
 /// Fresh frames that a shard takes from the depot at a time.
-const FRESH: u32 = 16;
+const FRESH: u32 = if cfg!(model) { 1 } else { 16 };
 
 /// Divisor of all frames: the share reserved for [`Class::Cp`].
 const CP_SHARE: usize = 16;
@@ -264,7 +263,7 @@ impl FramePool {
                 (n > floor).then(|| n - 1)
             })
             .ok()?;
-        let mut at = home_shard();
+        let mut at = thread_number();
         loop {
             // `at` is masked, so `get` always finds the shard.
             if let Some(index) = inner
@@ -277,6 +276,8 @@ impl FramePool {
             // The count guarantees a frame. It may have been pushed to a list that this search has
             // passed, so the search goes round.
             at += 1;
+            #[cfg(model)]
+            weir_base::sync::thread::yield_now();
         }
     }
 
@@ -327,22 +328,6 @@ impl fmt::Debug for FramePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FramePool({} of {} free)", self.free(), self.total())
     }
-}
-
-/// Returns the index of the list that this thread uses first.
-fn home_shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static HOME: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    // During a thread's end its locals are gone; any list will do.
-    HOME.try_with(|home| {
-        if home.get() == usize::MAX {
-            home.set(NEXT.fetch_add(1, Ordering::Relaxed) & (SHARDS - 1));
-        }
-        home.get()
-    })
-    .unwrap_or(0)
 }
 
 impl Inner {
@@ -405,7 +390,7 @@ impl Inner {
         let index = inner.index_of(page) as u32;
         let [first, ..] = &inner.shards;
         // Masked, so that it is always found.
-        let shard = inner.shards.get(home_shard() & (SHARDS - 1));
+        let shard = inner.shards.get(thread_number() & (SHARDS - 1));
         let mut list = shard.unwrap_or(first).0.lock();
         if list.loaded.len >= MAGAZINE {
             let full = std::mem::replace(&mut list.loaded, Magazine::EMPTY);
@@ -831,5 +816,90 @@ mod tests {
             }
         });
         assert_eq!(pool.free(), 48);
+    }
+
+    #[cfg(model)]
+    mod orders {
+        use weir_base::sync::{model, set_thread_number, thread};
+
+        use super::*;
+
+        /// Two threads with lists of their own, and a pool of `frames` frames.
+        fn both(frames: usize, work: fn(&FramePool, usize)) {
+            model(move || {
+                let pool = FramePool::new(frames).unwrap();
+                let threads = [0, 1].map(|number| {
+                    let pool = Arc::clone(&pool);
+                    thread::spawn(move || {
+                        set_thread_number(number);
+                        work(&pool, number);
+                    })
+                });
+                for thread in threads {
+                    thread.join().unwrap();
+                }
+                assert_eq!(pool.free(), frames);
+            });
+        }
+
+        #[test]
+        fn a_thread_that_the_count_admits_finds_a_frame() {
+            both(2, |pool, _| {
+                let frame = pool.alloc(Class::Cp);
+                assert!(frame.is_some());
+                drop(frame);
+                drop(pool.alloc(Class::Cp));
+            });
+        }
+
+        #[test]
+        fn no_frame_is_handed_out_twice() {
+            both(3, |pool, number| {
+                let mut frame = pool.alloc(Class::Cp).unwrap();
+                frame[0] = number as u8;
+                thread::yield_now();
+                assert_eq!(frame[0], number as u8);
+            });
+        }
+
+        #[test]
+        fn the_last_holder_alone_may_write() {
+            model(|| {
+                let pool = FramePool::new(1).unwrap();
+                let mut frame = pool.alloc(Class::Cp).unwrap();
+                frame[0] = 1;
+                let frame = frame.freeze();
+                let reader = {
+                    let frame = frame.clone();
+                    thread::spawn(move || {
+                        thread::yield_now();
+                        assert_eq!(frame[0], 1);
+                    })
+                };
+                if let Ok(mut frame) = frame.try_into_mut() {
+                    frame[0] = 2;
+                }
+                reader.join().unwrap();
+                assert_eq!(pool.free(), 1);
+            });
+        }
+
+        #[test]
+        fn frames_outlive_their_pool() {
+            model(|| {
+                let pool = FramePool::new(2).unwrap();
+                let out = [0, 1].map(|_| pool.alloc(Class::Cp).unwrap().freeze());
+                let holders = out.map(|frame| {
+                    thread::spawn(move || {
+                        assert_eq!(frame.len(), BLOCK_SIZE);
+                        drop(frame);
+                    })
+                });
+                drop(pool);
+                for holder in holders {
+                    holder.join().unwrap();
+                }
+            });
+        }
     }
 }

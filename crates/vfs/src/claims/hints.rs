@@ -23,13 +23,13 @@
 //! operation waits for the answers.
 
 use crate::handle::FileId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use weir_base::sync::atomic::{AtomicU64, Ordering};
 use weir_base::{VolumeId, invariant};
 
 /// Words of files. 32 KiB.
-const FILES: usize = 4096;
+const FILES: usize = if cfg!(model) { 2 } else { 4096 };
 /// Words of volumes. 2 KiB.
-const VOLUMES: usize = 256;
+const VOLUMES: usize = if cfg!(model) { 2 } else { 256 };
 
 const _: () = assert!(FILES.is_power_of_two() && VOLUMES.is_power_of_two());
 
@@ -124,5 +124,44 @@ mod tests {
         let before = hints.heard(f);
         hints.change(f, false, false);
         assert_eq!(hints.heard(f), before);
+    }
+
+    #[cfg(model)]
+    mod orders {
+        use weir_base::Ino;
+        use weir_base::sync::{Arc, Mutex, model, thread};
+
+        use super::*;
+
+        /// The claim of the module's head: a client is granted a cache and fills it under the
+        /// file's lock, while another writes under the same lock, having seen no claim.
+        #[test]
+        fn no_cache_has_what_a_write_that_passed_has_replaced() {
+            model(|| {
+                let hints = Arc::new(Hints::new());
+                let content = Arc::new(Mutex::new("old"));
+                let file = FileId {
+                    volume: VolumeId(1),
+                    ino: Ino(7),
+                    namespace: crate::handle::Namespace::Live,
+                };
+                let writer = {
+                    let (hints, content) = (Arc::clone(&hints), Arc::clone(&content));
+                    thread::spawn(move || {
+                        let mut content = content.lock();
+                        let passes = hints.heard(file).none();
+                        if passes {
+                            *content = "new";
+                        }
+                        passes
+                    })
+                };
+                hints.change(file, false, true);
+                let cached = *content.lock();
+                if writer.join().unwrap() {
+                    assert_eq!(cached, "new");
+                }
+            });
+        }
     }
 }

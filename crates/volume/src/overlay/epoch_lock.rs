@@ -13,15 +13,14 @@
 //! instead, the aggregate is poisoned before the lock can be taken exclusively, so that no
 //! checkpoint makes the partial change durable.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard};
 use weir_base::Poison;
+use weir_base::sync::atomic::{AtomicU64, Ordering};
+use weir_base::sync::{RwLock, RwLockReadGuard, thread_number};
 
 /// Number of locks: a power of two, at least the cores of known machines.
-const SHARDS: usize = 32;
+const SHARDS: usize = if cfg!(model) { 2 } else { 32 };
 
 #[repr(align(128))]
 struct Shard(RwLock<()>);
@@ -55,20 +54,6 @@ impl OpGuard<'_> {
     }
 }
 
-fn home_shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static HOME: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    HOME.try_with(|home| {
-        if home.get() == usize::MAX {
-            home.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
-        }
-        home.get()
-    })
-    .unwrap_or(0)
-}
-
 impl EpochLock {
     /// Creates a lock. `guard`: of the aggregate that is changed.
     pub(crate) fn new(epoch: u64, guard: Arc<Poison>) -> EpochLock {
@@ -82,7 +67,7 @@ impl EpochLock {
     /// Takes the lock shared, for an operation. The calling thread must not hold it already.
     pub(crate) fn enter(&self) -> OpGuard<'_> {
         let [first, ..] = &self.shards;
-        let shard = self.shards.get(home_shard()).unwrap_or(first);
+        let shard = self.shards.get(thread_number() % SHARDS).unwrap_or(first);
         let held = shard.0.read();
         OpGuard {
             _held: held,
@@ -164,5 +149,36 @@ mod tests {
         }));
         assert!(caught.is_err());
         lock.exclusive(|| assert!(guard.is_set()));
+    }
+
+    #[cfg(model)]
+    mod orders {
+        use weir_base::sync::{Arc as Shared, model, set_thread_number, thread};
+
+        use super::*;
+
+        /// Each operation adds to the counter of its epoch. Whatever a cut has not seen belongs to
+        /// the next epoch.
+        #[test]
+        fn a_cut_sees_all_operations_of_its_epoch() {
+            model(|| {
+                let lock = Shared::new(EpochLock::new(0, Arc::default()));
+                let done = Shared::new([AtomicU64::new(0), AtomicU64::new(0)]);
+                let operations = [0, 1].map(|number| {
+                    let (lock, done) = (Shared::clone(&lock), Shared::clone(&done));
+                    thread::spawn(move || {
+                        set_thread_number(number);
+                        let pass = lock.enter();
+                        done[pass.epoch() as usize].fetch_add(1, Ordering::Relaxed);
+                    })
+                });
+                let (ended, seen) = lock.advance(|| done[0].load(Ordering::Relaxed));
+                for operation in operations {
+                    operation.join().unwrap();
+                }
+                assert_eq!((ended, seen), (0, done[0].load(Ordering::Relaxed)));
+                assert_eq!(seen + done[1].load(Ordering::Relaxed), 2);
+            });
+        }
     }
 }
