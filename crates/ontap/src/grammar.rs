@@ -42,7 +42,7 @@ pub struct Parsed {
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
     /// Queries of a program on fields that are no arguments of the command: names with dashes, and
-    /// values. Empty but for `show`.
+    /// values. Empty but for `show` and `report`.
     pub queries: Vec<(String, String)>,
     /// The caller is a program: `show` returns records in place of a table.
     pub for_programs: bool,
@@ -80,6 +80,7 @@ pub(crate) fn no_argument(name: &str) -> String {
 const SHORT: &[(&str, &[&str])] = &[
     ("aggr", &["storage", "aggregate"]),
     ("node", &["system", "node"]),
+    ("quota", &["volume", "quota"]),
 ];
 
 /// Returns the words of a command with a short first word written out.
@@ -200,7 +201,7 @@ pub fn of(
     let shows = command
         .path
         .last()
-        .is_some_and(|verb| verb.starts_with("show"));
+        .is_some_and(|verb| verb.starts_with("show") || *verb == "report");
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
     let mut queries: Vec<(String, String)> = Vec::new();
     for (name, value) in given {

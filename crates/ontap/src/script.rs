@@ -5,6 +5,7 @@
 //! [`Script::step`] says so, or, in one made by [`Script::running`], by one step whenever
 //! relationships are listed, which is what pollers do.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,10 @@ use weir_relations::retention::Held;
 use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
-use crate::storage::{Aggregate, Details, NamedKind, Settings, StoragePolicy, Svm};
+use crate::storage::{
+    Aggregate, Details, NamedKind, QuotaLimits, QuotaRule, QuotaState, QuotaTarget, QuotaUse,
+    Settings, StoragePolicy, Svm,
+};
 
 /// State of the cluster; tests reach in as they like.
 #[derive(Default)]
@@ -33,6 +37,12 @@ pub struct State {
     pub shares: Vec<crate::cluster::Share>,
     /// The pair that the node is one of.
     pub pair: Option<own::Failover>,
+    /// Quota rules of all volumes.
+    pub quota_rules: Vec<QuotaRule>,
+    /// Usage of users and groups, which no rule changes.
+    pub quota_uses: Vec<QuotaUse>,
+    /// The quotas of all volumes are off.
+    pub quotas_off: bool,
     /// Number of times that its partner was to serve.
     pub handed_over: usize,
     /// All that was asked for, in order, refused or not.
@@ -374,10 +384,10 @@ impl State {
         match change {
             Change::Relation(verb) => self.relate(&verb)?,
             // Tests of it have a node.
-            Change::SnapshotRestore { .. }
-            | Change::QuotaSet { .. }
+            Change::SnapshotRestore { .. } => {}
+            change @ (Change::QuotaSet { .. }
             | Change::QuotaRemove { .. }
-            | Change::QuotasOn { .. } => {}
+            | Change::QuotasOn { .. }) => self.change_quotas(change),
             Change::SnapshotCreate {
                 path,
                 name,
@@ -473,6 +483,33 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn change_quotas(&mut self, change: Change) {
+        match change {
+            Change::QuotaSet {
+                volume,
+                target,
+                limits,
+                ..
+            } => self.quota_rule((volume, target), Some(limits)),
+            Change::QuotaRemove { volume, target } => self.quota_rule((volume, target), None),
+            Change::QuotasOn { on, .. } => self.quotas_off = !on,
+            _ => {}
+        }
+    }
+
+    /// Replaces the quota rule of a target; `None` removes it.
+    fn quota_rule(&mut self, (volume, target): (Path, QuotaTarget), limits: Option<QuotaLimits>) {
+        let other = |r: &QuotaRule| r.volume != volume || r.target != target;
+        self.quota_rules.retain(other);
+        self.quota_rules.extend(limits.map(|limits| QuotaRule {
+            volume,
+            target,
+            limits,
+        }));
+        self.quota_rules
+            .sort_by(|a, b| (&a.volume, a.target).cmp(&(&b.volume, b.target)));
     }
 
     fn share(&mut self, volume: Path, name: Option<String>) {
@@ -588,6 +625,28 @@ impl Cluster for Script {
     fn hand_over(&self) -> Result<(), Failure> {
         self.state().handed_over += 1;
         Ok(())
+    }
+
+    fn quota_rules(&self) -> Vec<QuotaRule> {
+        self.state().quota_rules.clone()
+    }
+
+    fn quota_report(&self) -> Vec<QuotaUse> {
+        let s = self.state();
+        match s.quotas_off {
+            true => Vec::new(),
+            false => s.quota_uses.clone(),
+        }
+    }
+
+    fn quota_states(&self) -> BTreeMap<Path, QuotaState> {
+        let s = self.state();
+        let state = match s.quotas_off {
+            true => QuotaState::Off,
+            false => QuotaState::On,
+        };
+        let rules = s.quota_rules.iter();
+        rules.map(|rule| (rule.volume.clone(), state)).collect()
     }
 
     fn shares(&self) -> Vec<crate::cluster::Share> {

@@ -116,6 +116,33 @@ const GROUP: &[Parameter] = &[
     may("max-throughput", "throughput"),
     may("is-shared", "true|false"),
 ];
+const QUOTA_RULE: &[Parameter] = &[
+    must("vserver", "text"),
+    may("policy-name", "text"),
+    must("volume", "text"),
+    must("type", "user|group"),
+    must("target", "text"),
+    may("qtree", "text"),
+];
+const QUOTA_LIMITS: &[Parameter] = &[
+    must("vserver", "text"),
+    may("policy-name", "text"),
+    must("volume", "text"),
+    must("type", "user|group"),
+    must("target", "text"),
+    may("qtree", "text"),
+    may("user-mapping", "on|off"),
+    may("disk-limit", "size"),
+    may("file-limit", "integer"),
+    may("threshold", "size"),
+    may("soft-disk-limit", "size"),
+    may("soft-file-limit", "integer"),
+];
+const QUOTA_SWITCH: &[Parameter] = &[
+    must("vserver", "text"),
+    must("volume", "text"),
+    may("foreground", "true|false"),
+];
 
 const MEASURED: &[Parameter] = &[
     may("vserver", "text"),
@@ -679,6 +706,99 @@ pub const COMMANDS: &[Command] = &[
         VOLUME,
     ),
     command(&["volume", "online"], "Serve a volume again", VOLUME),
+    command(
+        &["volume", "quota", "modify"],
+        "Switch a volume's quotas on or off",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("state", "on|off|resize"),
+            may("foreground", "true|false"),
+        ],
+    ),
+    command(
+        &["volume", "quota", "off"],
+        "Enforce a volume's quotas no more",
+        QUOTA_SWITCH,
+    ),
+    command(
+        &["volume", "quota", "on"],
+        "Enforce a volume's quotas again",
+        QUOTA_SWITCH,
+    ),
+    command(
+        &["volume", "quota", "policy", "rule", "create"],
+        "Limit users or groups of a volume",
+        QUOTA_LIMITS,
+    ),
+    command(
+        &["volume", "quota", "policy", "rule", "delete"],
+        "Delete a quota rule",
+        QUOTA_RULE,
+    ),
+    command(
+        &["volume", "quota", "policy", "rule", "modify"],
+        "Change the limits of a quota rule",
+        QUOTA_LIMITS,
+    ),
+    command(
+        &["volume", "quota", "policy", "rule", "show"],
+        "Quota rules",
+        &[
+            may("vserver", "text"),
+            may("policy-name", "text"),
+            may("volume", "text"),
+            may("type", "user|group"),
+            may("target", "text"),
+            may("qtree", "text"),
+            may("user-mapping", "on|off"),
+            may("disk-limit", "size"),
+            may("file-limit", "integer"),
+            may("threshold", "size"),
+            may("soft-disk-limit", "size"),
+            may("soft-file-limit", "integer"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["volume", "quota", "report"],
+        "Usage and limits of users and groups",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("index", "integer"),
+            may("tree", "text"),
+            may("quota-type", "user|group"),
+            may("quota-target", "text"),
+            may("disk-used", "size"),
+            may("disk-limit", "size"),
+            may("files-used", "integer"),
+            may("file-limit", "integer"),
+            may("threshold", "size"),
+            may("soft-disk-limit", "size"),
+            may("soft-file-limit", "integer"),
+            may("quota-specifier", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["volume", "quota", "resize"],
+        "Make changed quota rules hold; they do at once",
+        QUOTA_SWITCH,
+    ),
+    command(
+        &["volume", "quota", "show"],
+        "State of the volumes' quotas",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("state", "on|off|initializing"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(
         &["volume", "rename"],
         "Rename a volume",

@@ -6,6 +6,7 @@ pub mod failover;
 pub mod node;
 mod options;
 pub mod policy;
+mod quota;
 mod refusal;
 mod relationships;
 mod show;
@@ -104,6 +105,10 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ] => volume::modify(verb, parsed, cluster),
         ["volume", "size"] => volume::resize(parsed, cluster),
         ["volume", "rename"] => volume::rename(parsed, cluster),
+        ["volume", "quota", "policy", "rule", verb] => quota::rule(verb, parsed, cluster),
+        ["volume", "quota", "report"] => quota::report(parsed, cluster),
+        ["volume", "quota", "show"] => quota::show(parsed, cluster),
+        ["volume", "quota", verb] => quota::switch(verb, parsed, cluster),
         ["df"] => storage::df(parsed, cluster),
         ["qos", "statistics", "volume", what, "show"] => statistics::qos(what, parsed, cluster),
         ["statistics", "show"] => statistics::counters(parsed, cluster),

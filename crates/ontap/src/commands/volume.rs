@@ -248,7 +248,7 @@ fn kind(volume: &Volume) -> &'static str {
 }
 
 /// Returns the path of the volume that the arguments `-vserver` and another name.
-fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
+pub(super) fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     let volume = argument(parsed, name)?;
     let text = format!("{}:{volume}", argument(parsed, "vserver")?);
     Path::parse(&text).ok_or_else(|| invalid(volume, name, "volume name"))
@@ -451,7 +451,7 @@ pub fn split(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> 
     Ok(String::new().into())
 }
 
-fn there(path: Path, cluster: &dyn Cluster) -> Result<Path, Failure> {
+pub(super) fn there(path: Path, cluster: &dyn Cluster) -> Result<Path, Failure> {
     match cluster.volumes().iter().any(|v| v.path == path) {
         true => Ok(path),
         false => Err(none()),
