@@ -4,19 +4,22 @@
 Usage: make.py [--check]      with the packages of conformance/api/requirements.txt
 
 The libraries have messages as descriptors, but a service as Python code: its methods stand in the gRPC transport, the
-HTTP rule of each (google.api.http) in the REST transport. This puts them together again. The rules of Operations and
-Locations are those of the services that serve them, as their service configurations have it. --check compares only.
+HTTP rule of each (google.api.http) in the REST transport. The behaviour of a field (google.api.field_behavior) is the first
+words of its documentation. This puts them together again. The rules of Operations and Locations are those of the services
+that serve them, as their service configurations have it. --check compares only.
 """
 
 import importlib
 import json
 import pathlib
+import re
 import sys
 
 import google.cloud.netapp_v1
 import google.cloud.filestore_v1
 import grpc
-from google.api import annotations_pb2
+import proto
+from google.api import annotations_pb2, field_behavior_pb2
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.common.types import operation_metadata
 from google.cloud.location import locations_pb2
@@ -34,6 +37,9 @@ SHARED = {"google.longrunning.Operations": ("ListOperations", "GetOperation", "D
           "google.cloud.location.Locations": ("ListLocations", "GetLocation")}
 # A method that REST does not have; it has no rule.
 WAIT = "WaitOperation"
+# A field in the documentation of a message's class: its name, its type, and the first words about it.
+BEHAVIOURS = "Optional|Output only|Input only|Required|Immutable|Identifier"
+DOCUMENTED = re.compile(rf"^        (\w+) \(.*\):\n            ((?:(?:{BEHAVIOURS})\. ?)+)", re.M)
 
 
 class Recorder(grpc.Channel):
@@ -118,6 +124,25 @@ def services():
     return files, used, shared
 
 
+def behaviours(kinds, into):
+    """Adds what the fields of these classes, and of those nested in them, are documented to be, by message and field."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, proto.Message) and kind is not proto.Message:
+            found = DOCUMENTED.findall(kind.__doc__ or "")
+            into[kind.pb(kind()).DESCRIPTOR.full_name] = {name.rstrip("_"): words for name, words in found}
+            behaviours(vars(kind).values(), into)
+
+
+def annotate(message, name, documented):
+    """Gives the fields of a message, and of those nested in it, google.api.field_behavior."""
+    for field in message.field:
+        for word in re.findall(BEHAVIOURS, documented.get(name, {}).get(field.name, "")):
+            behaviour = field_behavior_pb2.FieldBehavior.Value(word.upper().replace(" ", "_"))
+            field.options.Extensions[field_behavior_pb2.field_behavior].append(behaviour)
+    for nested in message.nested_type:
+        annotate(nested, f"{name}.{nested.name}", documented)
+
+
 def collect(file, into):
     """Adds a file behind those that it imports."""
     if file.name in into:
@@ -146,10 +171,18 @@ def make():
     metadata = operation_metadata.OperationMetadata.pb(operation_metadata.OperationMetadata()).DESCRIPTOR
     others = [package.OperationMetadata.pb(package.OperationMetadata()).DESCRIPTOR.file
               for package, *_ in SERVICES if hasattr(package, "OperationMetadata")]
-    for file in [annotations_pb2.DESCRIPTOR, operations_pb2.DESCRIPTOR, locations_pb2.DESCRIPTOR, status_pb2.DESCRIPTOR,
-                 error_details_pb2.DESCRIPTOR, empty_pb2.DESCRIPTOR, metadata.file, *others, *used]:
+    for file in [annotations_pb2.DESCRIPTOR, field_behavior_pb2.DESCRIPTOR, operations_pb2.DESCRIPTOR,
+                 locations_pb2.DESCRIPTOR, status_pb2.DESCRIPTOR, error_details_pb2.DESCRIPTOR, empty_pb2.DESCRIPTOR,
+                 metadata.file, *others, *used]:
         collect(file, files)
+    documented = {}
+    for package, *_ in SERVICES:
+        behaviours(vars(importlib.import_module(f"{package.__name__}.types")).values(), documented)
     for file in files.values():
+        if file.package in {service[-1] for service in SERVICES}:
+            file.dependency.append(field_behavior_pb2.DESCRIPTOR.name)
+            for message in file.message_type:
+                annotate(message, f"{file.package}.{message.name}", documented)
         for service in file.service:
             names = SHARED[f"{file.package}.{service.name}"]
             kept = [method for method in service.method if method.name in (*names, WAIT)]

@@ -226,6 +226,7 @@ pub fn new_vault(body: Object) -> ApiResult<NewBackupVault> {
 /// INVALID_ARGUMENT naming the field.
 pub fn new_backup(place: &Place, body: Object) -> ApiResult<NewBackup> {
     let mut f = Fields::new(body);
+    f.without("ontapSource")?;
     let _ = f.take("backupType");
     let sent = required(f.text("sourceVolume").value(), "sourceVolume")?;
     let source = VolumeName::parse(&sent).filter(|name| name.place == *place);
@@ -272,7 +273,7 @@ pub fn vault_change(changed: Object) -> ApiResult<DescriptionChange> {
 /// INVALID_ARGUMENT naming the field.
 pub fn backup_change(changed: Object, current: &Object) -> ApiResult<DescriptionChange> {
     let mut f = Fields::new(changed);
-    for field in ["sourceVolume", "sourceSnapshot"] {
+    for field in ["sourceVolume", "sourceSnapshot", "ontapSource"] {
         f.fixed(field, current)?;
     }
     described(f)

@@ -41,7 +41,6 @@ pub fn instance(view: &View, i: &Volume, tiered: &Tiered) -> Object {
         .set("networks", networks(i))
         .set("performanceConfig", tiered.performance.map(performance))
         .set("exportPaths", export_paths(i))
-        .set("tags", Value::Null)
         .labels(&i.labels);
     if let Some(l) = figures::tier_figures(&view.levels, i) {
         m.set(
@@ -414,7 +413,6 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
         .set("createTime", s.created.rfc3339())
         .set("description", s.description.as_str())
         .set("filesystemUsedBytes", used)
-        .set("tags", Value::Null)
         .labels(&s.labels);
     m.done(&schema::SNAPSHOT)
 }

@@ -14,7 +14,8 @@ use crate::mount::Mounts;
 use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, ReplicationMethod, Route, VALIDATE_ONLY, name_of};
-use crate::schema::{Message, netapp as na};
+use crate::schema::longrunning::OPERATION;
+use crate::schema::{Message, netapp as na, own};
 use crate::state::{AppState, cluster, ontap, ontap_call};
 use crate::words::Language;
 use crate::{
@@ -592,7 +593,7 @@ impl Asked<'_> {
 
     async fn rename(&self, kind: Kind) -> ApiResult<Value> {
         const FIELD: &str = "newSnapshotId";
-        let body = self.decode(&na::RENAME_SNAPSHOT_REQUEST)?;
+        let body = self.decode(&own::RENAME_SNAPSHOT_REQUEST)?;
         let to = body.get(FIELD).and_then(Value::as_str);
         let to = required(to.filter(|id| !id.is_empty()), FIELD)?.to_owned();
         let Target::Snapshot(name) = self.target(kind)? else {
@@ -817,7 +818,7 @@ impl Asked<'_> {
 
     fn operations(&self) -> ApiResult<Value> {
         let place = self.place_or_everywhere()?;
-        let q = self.list_query(&lro::OPERATION)?;
+        let q = self.list_query(&OPERATION)?;
         let view = self.app.control().view();
         let after = q.after().and_then(from_key);
         let within = Within {

@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::fields::Made;
 use crate::json::{EnumsAs, Object, encode};
 use crate::mount::{self, Mounts};
-use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
+use crate::schema::{Message, filestore as fs, netapp as na};
 use crate::{active_directory, backups, filestore, netapp, quota_rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -16,29 +16,6 @@ use weir_control::{
     Job, Operation, Outcome, Presentation, Render, Resource, Snapshot, Surface, Target, View,
     Volume,
 };
-
-/// `google.longrunning.Operation`, as far as lists are filtered by it.
-pub static OPERATION: Message = Message {
-    name: "google.longrunning.Operation",
-    fields: &[
-        output("name", Kind::String),
-        output("metadata", Kind::Any),
-        output("done", Kind::Bool),
-        output("error", Kind::Any),
-        output("response", Kind::Any),
-    ],
-};
-
-const fn output(name: &'static str, kind: Kind) -> Field {
-    Field {
-        name,
-        kind,
-        repeated: false,
-        output_only: true,
-        input_only: false,
-        one_of: None,
-    }
-}
 
 /// Returns the domain of a surface's errors.
 pub fn domain(surface: Surface) -> &'static str {

@@ -276,7 +276,7 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         ),
         Action::Rename(k) => (
             format!("Gives {} another name", words(k)),
-            Some(message(&netapp::RENAME_SNAPSHOT_REQUEST, schemas)),
+            Some(message(&messages::RENAME_SNAPSHOT_REQUEST, schemas)),
             lro,
         ),
         Action::SwitchPool => ("Lets a pool's zones change places".to_owned(), None, lro),

@@ -15,16 +15,18 @@ use weir_api::schema::{Field, Kind, Message, filestore, netapp};
 use weir_api::{active_directory, filestore as to_filestore, netapp as to_netapp};
 use weir_control::Place;
 
-static MESSAGES: &[&Message] = &[
-    &netapp::STORAGE_POOL,
-    &netapp::ACTIVE_DIRECTORY,
-    &netapp::VOLUME,
-    &netapp::SNAPSHOT,
-    &netapp::REVERT_VOLUME_REQUEST,
-    &filestore::INSTANCE,
-    &filestore::SNAPSHOT,
-    &filestore::REVERT_INSTANCE_REQUEST,
-];
+fn roots() -> Vec<&'static Message> {
+    vec![
+        &netapp::STORAGE_POOL,
+        &netapp::ACTIVE_DIRECTORY,
+        &netapp::VOLUME,
+        &netapp::SNAPSHOT,
+        &netapp::REVERT_VOLUME_REQUEST,
+        &filestore::INSTANCE,
+        &filestore::SNAPSHOT,
+        &filestore::REVERT_INSTANCE_REQUEST,
+    ]
+}
 
 fn any_json() -> BoxedStrategy<Value> {
     let leaf = prop_oneof![
@@ -101,7 +103,7 @@ fn message(m: &'static Message, depth: u32) -> BoxedStrategy<Value> {
 }
 
 fn some_message() -> BoxedStrategy<(&'static Message, Value)> {
-    prop::sample::select(MESSAGES)
+    prop::sample::select(roots())
         .prop_flat_map(|m| prop_oneof![message(m, 4), any_json()].prop_map(move |v| (m, v)))
         .boxed()
 }
@@ -251,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies(m in prop::sample::select(MESSAGES), body in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn bodies(m in prop::sample::select(roots()), body in prop::collection::vec(any::<u8>(), 0..64)) {
         drop(decode_body(m, &body));
     }
 
@@ -267,7 +269,7 @@ proptest! {
 
     #[test]
     fn filters(
-        m in prop::sample::select(MESSAGES),
+        m in prop::sample::select(roots()),
         text in prop_oneof![
             ".{0,60}",
             r#"(labels\.[a-z]|name|capacityGib|state|NOT|AND|OR|\(|\)|=|!=|<|>=|:|"[a-z]*"|[0-9]{1,4}|\*|-| ){0,20}"#,
@@ -282,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn lists(m in prop::sample::select(MESSAGES), size in ".{0,6}", token in "[A-Za-z0-9_-]{0,30}", order in "[a-zA-Z_., ]{0,30}") {
+    fn lists(m in prop::sample::select(roots()), size in ".{0,6}", token in "[A-Za-z0-9_-]{0,30}", order in "[a-zA-Z_., ]{0,30}") {
         let params = ListParams { page_size: Some(&size), page_token: Some(&token), filter: None, order_by: Some(&order) };
         drop(ListQuery::parse(m, "c", params));
     }

@@ -6,6 +6,7 @@
 
 use crate::error::{ApiError, ApiResult, Violation};
 use crate::json::abbreviate;
+use crate::schema;
 use axum::http::Method as Verb;
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
@@ -18,9 +19,6 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 use weir_control::Status;
-
-/// Descriptors of the services, from Google's own libraries (`descriptors/make.py`).
-static DESCRIPTORS: &[u8] = include_bytes!("../../descriptors/google.binpb");
 
 /// Parameter that asks for enums as numbers: a name that the descriptors do not know would not
 /// become a field.
@@ -81,13 +79,13 @@ pub fn services() -> &'static Services {
 
 impl Services {
     fn read() -> Services {
-        let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
+        let pool = schema::pool();
         let mut methods = HashMap::new();
         for service in pool.services() {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let made = Method {
-                    rule: Rule::of(&pool, &method),
+                    rule: Rule::of(pool, &method),
                     input: method.input(),
                     output: method.output(),
                 };

@@ -141,6 +141,16 @@ fn encoding_writes_what_clients_read() {
 }
 
 #[test]
+fn states_have_the_numbers_of_the_public_definition() {
+    for (name, number) in [("CREATING", 1), ("READY", 2), ("ERROR", 4)] {
+        let vault = json!({"state": name});
+        let vault = vault.as_object().unwrap();
+        let numbers = encode(&netapp::BACKUP_VAULT, vault, EnumsAs::Numbers);
+        assert_eq!(numbers, json!({"state": number}));
+    }
+}
+
+#[test]
 fn broken_bodies_are_the_clients_fault() {
     for body in [&b"{"[..], b"{\"a\":}", b"\xff\xfe", b"nul", b"{} {}"] {
         let e = decode_body(&netapp::VOLUME, body).unwrap_err();

@@ -9,10 +9,80 @@
 //! and the OpenAPI documents are all driven by them. A field that is in the table is accepted,
 //! returned, filtered by and documented, and none of these can disagree with another. Structs with
 //! derived decoders would need every one of those rules again at every field.
+//!
+//! The tables of the public messages are read from the descriptors that gRPC's calls are decoded by
+//! ([`pool`]); [`own`] has Weir's own messages.
 
-pub mod filestore;
-pub mod netapp;
+mod descriptors;
+mod differences;
 pub mod own;
+
+pub use descriptors::pool;
+use std::sync::LazyLock;
+
+/// A message of a public API, read from the descriptors when it is first used.
+pub type Public = LazyLock<&'static Message>;
+
+/// Declares messages of the public APIs by their names in the descriptors.
+macro_rules! public {
+    ($package:literal; $($name:ident = $message:literal;)*) => {
+        $(
+            #[doc = concat!("The public message `", $package, ".", $message, "`.")]
+            pub static $name: super::Public = super::Public::new(|| {
+                super::descriptors::read(concat!($package, ".", $message))
+            });
+        )*
+
+        /// The messages above.
+        #[cfg(test)]
+        pub(super) static ALL: &[&super::Public] = &[$(&$name),*];
+    };
+}
+
+/// Messages of the NetApp Volumes API, version 1.
+pub mod netapp {
+    public! {
+        "google.cloud.netapp.v1";
+        STORAGE_POOL = "StoragePool";
+        VOLUME = "Volume";
+        SIMPLE_EXPORT_POLICY_RULE = "SimpleExportPolicyRule";
+        SPLIT_STATUS = "SplitStatus";
+        START_SPLIT_REQUEST = "StartSplitRequest";
+        REVERT_VOLUME_REQUEST = "RevertVolumeRequest";
+        SNAPSHOT = "Snapshot";
+        QUOTA_RULE = "QuotaRule";
+        ACTIVE_DIRECTORY = "ActiveDirectory";
+        BACKUP_VAULT = "BackupVault";
+        BACKUP = "Backup";
+        BACKUP_POLICY = "BackupPolicy";
+        BACKUP_CONFIG = "BackupConfig";
+        RESTORE_BACKUP_FILES_REQUEST = "RestoreBackupFilesRequest";
+        RESTORE_BACKUP_FILES_RESPONSE = "RestoreBackupFilesResponse";
+        REPLICATION = "Replication";
+        ESTABLISH_PEERING_REQUEST = "EstablishPeeringRequest";
+        STOP_REPLICATION_REQUEST = "StopReplicationRequest";
+    }
+}
+
+/// Messages of the Filestore API, version 1.
+pub mod filestore {
+    public! {
+        "google.cloud.filestore.v1";
+        INSTANCE = "Instance";
+        FILE_SHARE_CONFIG = "FileShareConfig";
+        NFS_EXPORT_OPTIONS = "NfsExportOptions";
+        SNAPSHOT = "Snapshot";
+        REVERT_INSTANCE_REQUEST = "RevertInstanceRequest";
+    }
+}
+
+/// Messages of long-running operations.
+pub mod longrunning {
+    public! {
+        "google.longrunning";
+        OPERATION = "Operation";
+    }
+}
 
 /// A message: its full name in the public definition, and its fields.
 #[derive(Debug)]
@@ -24,7 +94,7 @@ pub struct Message {
 }
 
 /// A field of a message.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Its name in JSON, lowerCamelCase.
     pub name: &'static str,
@@ -97,16 +167,6 @@ impl Field {
 
     const fn output_only(mut self) -> Field {
         self.output_only = true;
-        self
-    }
-
-    const fn input_only(mut self) -> Field {
-        self.input_only = true;
-        self
-    }
-
-    const fn one_of(mut self, group: &'static str) -> Field {
-        self.one_of = Some(group);
         self
     }
 }
@@ -184,6 +244,46 @@ mod tests {
     }
 
     #[test]
+    fn behaviour_and_types_come_with_the_descriptors() {
+        let field = |of: &'static Message, name: &str| of.field(name).unwrap();
+        for (of, name, output_only, input_only) in [
+            (&netapp::VOLUME, "usedGib", true, false),
+            (&netapp::VOLUME, "capacityGib", false, false),
+            (&netapp::VOLUME, "spaceStatus", true, false),
+            (&netapp::BACKUP_VAULT, "sourceRegion", true, false),
+            (&netapp::ACTIVE_DIRECTORY, "password", false, true),
+            (&filestore::INSTANCE, "tags", false, true),
+            (&filestore::INSTANCE, "capacityGb", false, false),
+        ] {
+            let f = field(of, name);
+            assert_eq!(
+                (f.output_only, f.input_only),
+                (output_only, input_only),
+                "{name}"
+            );
+        }
+        let kind = |of: &'static Message, name: &str| field(of, name).kind;
+        let within = |of: &'static Message, name: &str| match kind(of, name) {
+            Kind::Message(inner) => inner,
+            other => panic!("{name} is {other:?}"),
+        };
+        let stats = within(&netapp::REPLICATION, "transferStats");
+        assert!(matches!(kind(stats, "lagDuration"), Kind::String));
+        assert!(matches!(
+            kind(&filestore::INSTANCE, "satisfiesPzs"),
+            Kind::Bool
+        ));
+        assert!(matches!(kind(&netapp::VOLUME, "labels"), Kind::Labels));
+        let restored = within(&netapp::VOLUME, "restoreParameters");
+        assert_eq!(field(restored, "sourceBackup").one_of, Some("source"));
+        assert_eq!(field(&netapp::BACKUP, "sourceVolume").one_of, None);
+        assert!(matches!(
+            kind(&longrunning::OPERATION, "metadata"),
+            Kind::Any
+        ));
+    }
+
+    #[test]
     fn the_tables_are_sound() {
         fn walk(m: &'static Message) {
             for (i, f) in m.fields.iter().enumerate() {
@@ -199,18 +299,10 @@ mod tests {
                 }
             }
         }
-        for m in [
-            &netapp::STORAGE_POOL,
-            &netapp::ACTIVE_DIRECTORY,
-            &netapp::BACKUP_VAULT,
-            &netapp::BACKUP,
-            &netapp::BACKUP_POLICY,
-            &netapp::VOLUME,
-            &netapp::SNAPSHOT,
-            &netapp::QUOTA_RULE,
-            &filestore::INSTANCE,
-            &filestore::SNAPSHOT,
-        ] {
+        for m in [netapp::ALL, filestore::ALL, longrunning::ALL]
+            .into_iter()
+            .flatten()
+        {
             walk(m);
         }
     }

@@ -26,6 +26,15 @@ pub static SWITCH_PAIR_REQUEST: Message = Message {
     fields: &[],
 };
 
+/// Another name for a snapshot, which the public API does not let clients give.
+pub static RENAME_SNAPSHOT_REQUEST: Message = Message {
+    name: "weir.v1.RenameSnapshotRequest",
+    fields: &[
+        field("name", Kind::String),
+        field("newSnapshotId", Kind::String),
+    ],
+};
+
 /// A file of a snapshot that is to be copied into its volume.
 pub static RESTORE_FILE_REQUEST: Message = Message {
     name: "weir.v1.RestoreFileRequest",
