@@ -227,7 +227,7 @@ class Client:
 class Server(Client):
     """`weir serve` on an aggregate of the cluster, with a data folder of its own."""
 
-    def __init__(self, ceph, aggregate, folder, *arguments, user=None):
+    def __init__(self, ceph, aggregate, folder, *arguments, user=None, before=()):
         self.ceph = ceph
         self.data = folder
         self.place = ["--aggregate", f"rados:{POOL}/{aggregate}", "--ceph-conf", ceph.conf]
@@ -235,18 +235,21 @@ class Server(Client):
             self.place += ["--ceph-user", user]
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [WEIR, "serve", "--data", folder, *self.place, "--nfs", "127.0.0.1:0", "--memory", "256M", "--no-rpcbind",
+            [*before, WEIR, "serve", "--data", folder, *self.place, "--nfs", "127.0.0.1:0", "--memory", "256M", "--no-rpcbind",
              *(arguments or ["--api", "off"])],
             env=ceph.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
 
-    def started(self):
-        """Waits until it listens."""
-        Ceph.until("the server listens", lambda: "listening on" in self.output() or self.process.poll() is not None)
-        found = re.search(r"listening on 127\.0\.0\.1:(\d+)", self.output())
-        if not found:
+    def started(self, times=1):
+        """Waits until it listens, for so many times if it has begun anew."""
+        Ceph.until("the server listens", lambda: len(self.listened()) >= times or self.process.poll() is not None)
+        if len(self.listened()) < times:
             raise RuntimeError("the server did not start:\n" + self.output())
-        self.port = int(found[1])
+        self.port = int(self.listened()[-1])
         return self
+
+    def listened(self):
+        """The ports at which it has listened."""
+        return re.findall(r"listening on 127\.0\.0\.1:(\d+)", self.output())
 
     def output(self):
         self.log.seek(0)

@@ -10,6 +10,10 @@
 //! verifier. At the end the server is stopped by SIGTERM and verified once more: then nothing at
 //! all may be missing.
 //!
+//! With `--standby` a second server stands by, in a folder of its own, and takes over by itself in
+//! place of each restart. The server that serves is then killed, stopped by SIGTERM, or suspended
+//! until the other one serves; after that it has to become the standby.
+//!
 //! The operations come from the seed, the moments of the kills partly so; how requests interleave
 //! does not. A failure's seed repeats the load, not the race: run many rounds. The data folder is
 //! kept.
@@ -30,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use weir_base::{Rng, SeededRng, SystemRng};
+use weir_base::{Clock as _, Rng, SeededRng, SystemClock, SystemRng};
 use weir_testclient::nfs3::{Call, Fh, Reply, STALE, Sattr};
 
 use crate::fault::Fault;
@@ -90,6 +94,9 @@ struct Args {
     /// sockets
     #[arg(long)]
     reference: bool,
+    /// Have a second server stand by, by the same arguments, which have to include --standby
+    #[arg(long)]
+    standby: bool,
 }
 
 /// Keeps every lane's request in flight until the server goes away; only a fault is an error.
@@ -137,6 +144,14 @@ fn run_load(lanes: &mut [Lane], address: std::net::SocketAddr, xid: u32) -> Resu
 struct Test {
     args: Args,
     recipe: Recipe,
+    /// Recipe of the server that stands by.
+    other: Option<Recipe>,
+    standby: Option<Server>,
+    /// Numbers of the servers that were killed, stopped and suspended, and the longest time until
+    /// the standby served.
+    ends: [(u32, Duration); 3],
+    /// The server that was suspended, and is to stand by.
+    resumed: Option<Server>,
     rng: SeededRng,
     lanes: Vec<Lane>,
     root: Option<Fh>,
@@ -189,6 +204,10 @@ impl Test {
     }
 
     fn start(&mut self, may_be_killed: bool) -> Result<Server, Fault> {
+        if let Some(mut server) = self.standby.take() {
+            server.ready()?;
+            return Ok(server);
+        }
         let mut server = self.recipe.spawn()?;
         while may_be_killed && self.rng.below(4) == 0 {
             std::thread::sleep(Duration::from_micros(self.rng.below(200_000)));
@@ -293,7 +312,10 @@ impl Test {
             self.rng.below(self.args.load_ms * 1000 + 1),
         ));
         let alive = server.alive();
-        server.kill()?;
+        match self.standby.take() {
+            Some(standby) => self.take_over(server, standby)?,
+            None => server.kill()?,
+        }
         let mut verdict = alive;
         let mut life = HashSet::new();
         for t in threads {
@@ -309,15 +331,83 @@ impl Test {
         if life.iter().any(|v| !self.verifiers.insert(*v)) && !self.args.reference {
             return Err("two lives of the server have the same write verifier".into());
         }
-        self.recipe.check()
+        match self.other {
+            // It is being served again.
+            Some(_) => Ok(()),
+            None => self.recipe.check(),
+        }
+    }
+
+    /// Ends the service of `server` in one of several ways, and waits until `standby` serves.
+    fn take_over(&mut self, server: Server, mut standby: Server) -> Result<(), Fault> {
+        let Some(other) = &mut self.other else {
+            return Err("nobody stands by".into());
+        };
+        let way = (self.rng.below(4) as usize).saturating_sub(1);
+        let clock = SystemClock::new();
+        let began = clock.monotonic();
+        let suspended = match way {
+            0 => server.kill().map(|()| None),
+            1 => server.stop().map(|()| None),
+            _ => server.signal("-STOP").map(|()| Some(server)),
+        }?;
+        standby.ready()?;
+        let took = clock.monotonic().saturating_sub(began);
+        if let Some((count, longest)) = self.ends.get_mut(way) {
+            *count += 1;
+            *longest = took.max(*longest);
+        }
+        self.standby = Some(standby);
+        std::mem::swap(&mut self.recipe, other);
+        self.resumed = suspended;
+        if let Some(server) = &self.resumed {
+            server.signal("-CONT")?;
+        }
+        Ok(())
+    }
+
+    /// Makes a server stand by again: the one that was suspended, or another one.
+    fn stand_by(&mut self) -> Result<(), Fault> {
+        if let Some(other) = &self.other {
+            self.standby = match self.resumed.take() {
+                Some(mut server) => {
+                    server.alive()?;
+                    Some(server)
+                }
+                None => Some(other.spawn()?),
+            };
+        }
+        Ok(())
+    }
+
+    fn print_counts(&self) {
+        let acknowledged: u64 = self.lanes.iter().map(|l| l.acknowledged).sum();
+        let objects: usize = self.lanes.iter().map(|l| l.counts().0).sum();
+        let count = |o: Outcome| self.outcomes.get(o as usize).copied().unwrap_or(0);
+        println!(
+            "killtest: {acknowledged} requests acknowledged, {objects} objects at the end, {} restarts killed as well; of the requests in flight {} had happened, {} had not, {} leave either",
+            self.restarts_killed,
+            count(Outcome::Happened),
+            count(Outcome::DidNot),
+            count(Outcome::Either),
+        );
+        for (way, (count, longest)) in ["killed", "stopped", "suspended"].iter().zip(self.ends) {
+            if count > 0 {
+                println!(
+                    "killtest: {way} {count} times, the standby served after {longest:.1?} at most"
+                );
+            }
+        }
     }
 
     fn run(&mut self) -> Result<(), Fault> {
         let server = self.start(false)?;
         self.prepare(&server)?;
+        self.stand_by()?;
         self.round(server)?;
         for r in 1..self.args.rounds {
             let server = self.start(true)?;
+            self.stand_by()?;
             self.verify(&server)
                 .map_err(|f| format!("after kill {r}: {f}"))?;
             self.round(server)
@@ -326,6 +416,8 @@ impl Test {
         let server = self.start(true)?;
         self.verify(&server)
             .map_err(|f| format!("after the last kill: {f}"))?;
+        // One that was suspended would take over.
+        self.resumed.take().map_or(Ok(()), Server::kill)?;
         server.stop()?;
         self.recipe
             .check()
@@ -364,6 +456,11 @@ fn main() -> ExitCode {
         port: args.port,
         log: base.join("server.log"),
     };
+    let other = args.standby.then(|| Recipe {
+        data: base.join("standby"),
+        log: base.join("standby.log"),
+        ..recipe.clone()
+    });
     println!(
         "killtest: seed {seed}, {} rounds, {} connections of {} requests in flight",
         args.rounds, args.connections, args.lanes
@@ -378,18 +475,13 @@ fn main() -> ExitCode {
         verifiers: HashSet::new(),
         outcomes: [0; 4],
         restarts_killed: 0,
+        other,
+        standby: None,
+        ends: Default::default(),
+        resumed: None,
     };
     let verdict = test.run();
-    let acknowledged: u64 = test.lanes.iter().map(|l| l.acknowledged).sum();
-    let objects: usize = test.lanes.iter().map(|l| l.counts().0).sum();
-    let count = |o: Outcome| test.outcomes.get(o as usize).copied().unwrap_or(0);
-    println!(
-        "killtest: {acknowledged} requests acknowledged, {objects} objects at the end, {} restarts killed as well; of the requests in flight {} had happened, {} had not, {} leave either",
-        test.restarts_killed,
-        count(Outcome::Happened),
-        count(Outcome::DidNot),
-        count(Outcome::Either),
-    );
+    test.print_counts();
     match verdict {
         Ok(()) => {
             if own {

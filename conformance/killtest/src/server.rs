@@ -118,15 +118,21 @@ impl Server {
             .map_err(|e| e.to_string())
     }
 
-    /// SIGTERM; it must end by itself, with success.
-    pub fn stop(mut self) -> Result<(), Fault> {
+    /// Sends a signal, such as `-STOP`.
+    pub fn signal(&self, signal: &str) -> Result<(), Fault> {
         let sent = Command::new("kill")
-            .arg("-TERM")
+            .arg(signal)
             .arg(self.child.id().to_string())
             .status();
-        if !sent.is_ok_and(|s| s.success()) {
-            return Err("SIGTERM could not be sent".into());
+        match sent.is_ok_and(|s| s.success()) {
+            true => Ok(()),
+            false => Err(format!("{signal} could not be sent")),
         }
+    }
+
+    /// SIGTERM; it must end by itself, with success.
+    pub fn stop(mut self) -> Result<(), Fault> {
+        self.signal("-TERM")?;
         for _ in 0..3000 {
             match self.child.try_wait() {
                 Ok(Some(s)) if s.success() => return Ok(()),

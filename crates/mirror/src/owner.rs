@@ -31,6 +31,12 @@
 //!
 //! **The store is authoritative.** An owner that is refused, shut out or without a lease for too
 //! long drops all that it has in memory and begins anew. Its next incarnation is another client.
+//!
+//! **A standby waits.** It looks for as long as the owner touches the aggregate, and takes over by
+//! the same rules as any other owner. Each look counts by itself: a standby that found the
+//! aggregate free and came too late waits for the lease of the one that came first. An owner that
+//! ends for a certain standby reserves the aggregate: all others wait until they would take it
+//! from a silent owner.
 
 use std::time::Duration;
 
@@ -144,6 +150,8 @@ pub struct Found {
     pub ended: bool,
     /// True if no owner before that one replies any more.
     pub alone: bool,
+    /// True if the owner ended for another process than this one.
+    pub reserved: bool,
     /// Epochs under which clients hold the lock.
     pub locks: Vec<u64>,
 }
@@ -156,7 +164,7 @@ impl Found {
     fn is_free(&self) -> bool {
         let of_record = self.locks.iter().all(|lock| Some(*lock) == self.epoch);
         match self.described {
-            false => of_record,
+            false => of_record && !self.reserved,
             true => of_record && self.ended && self.alone && !self.locks.is_empty(),
         }
     }
@@ -200,6 +208,8 @@ enum LockState {
 pub struct Owner {
     timing: OwnerTiming,
     role: OwnerRole,
+    /// True if it waits for as long as another owner touches the aggregate.
+    is_standby: bool,
     epoch: u64,
     lock: LockState,
     next_look: Duration,
@@ -215,12 +225,13 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Starts an incarnation.
+    /// Starts an incarnation, which ends if another owner touches the aggregate.
     #[must_use]
     pub fn start(timing: OwnerTiming, now: Duration) -> Owner {
         Owner {
             timing,
             role: OwnerRole::Looking,
+            is_standby: false,
             epoch: 0,
             lock: LockState::Asked,
             next_look: now,
@@ -229,6 +240,15 @@ impl Owner {
             may_answer: true,
             from: Duration::MAX,
             until: now,
+        }
+    }
+
+    /// Starts a standby, which waits while another owner touches the aggregate.
+    #[must_use]
+    pub fn standby(timing: OwnerTiming, now: Duration) -> Owner {
+        Owner {
+            is_standby: true,
+            ..Owner::start(timing, now)
         }
     }
 
@@ -329,21 +349,23 @@ impl Owner {
         if self.role != OwnerRole::Looking {
             return Vec::new();
         }
-        if found.is_free() {
-            self.may_answer = false;
+        self.may_answer = !found.is_free();
+        if !self.may_answer {
             return self.take(found.epoch);
         }
         let seen = (found.epoch, found.touch);
-        match self.watched {
-            Some((epoch, touch, _)) if (epoch, touch) != seen => self.end(Loss::Served),
-            Some((.., since)) if now >= since + self.timing.silence => self.take(found.epoch),
-            other => {
-                // The first look counts from its answer.
-                self.watched = other.or(Some((seen.0, seen.1, now)));
-                self.next_look = now + self.timing.look;
-                Vec::new()
+        // The first look counts from its answer.
+        let (epoch, touch, since) = *self.watched.get_or_insert((seen.0, seen.1, now));
+        if (epoch, touch) != seen {
+            if !self.is_standby {
+                return self.end(Loss::Served);
             }
+            self.watched = Some((seen.0, seen.1, now));
+        } else if now >= since + self.timing.silence {
+            return self.take(found.epoch);
         }
+        self.next_look = now + self.timing.look;
+        Vec::new()
     }
 
     fn take(&mut self, before: Option<u64>) -> Vec<OwnerAction> {
@@ -374,9 +396,15 @@ impl Owner {
         ]
     }
 
-    /// Notes that another one has taken the epoch.
-    pub fn epoch_refused(&mut self) -> Vec<OwnerAction> {
+    /// Notes that another one has taken the epoch. A standby goes on waiting.
+    pub fn epoch_refused(&mut self, now: Duration) -> Vec<OwnerAction> {
         match self.role {
+            OwnerRole::Taking if self.is_standby => {
+                self.role = OwnerRole::Looking;
+                self.epoch = 0;
+                self.next_look = now + self.timing.look;
+                Vec::new()
+            }
             OwnerRole::Taking => self.end(Loss::AtOnce),
             _ => Vec::new(),
         }
@@ -532,6 +560,7 @@ mod tests {
             described: true,
             ended: false,
             alone: true,
+            reserved: false,
             locks: vec![7],
         }
     }
@@ -592,6 +621,50 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_waits_while_the_owner_touches_and_takes_over_from_a_silent_one() {
+        let mut owner = Owner::standby(TIMING, at(0));
+        owner.found(at(0), &found(3));
+        for touch in 4..10 {
+            let now = at(touch * 1_000);
+            assert_eq!(owner.found(now, &found(touch)), []);
+            assert_eq!(owner.tick(now), [], "not before the next look is due");
+            assert_eq!(owner.tick(now + TIMING.look), [OwnerAction::Look]);
+        }
+        assert_eq!(owner.found(at(10_499), &found(9)), []);
+        let take = OwnerAction::TakeEpoch {
+            before: Some(7),
+            epoch: 8,
+        };
+        assert_eq!(owner.found(at(10_500), &found(9)), [take]);
+        assert_eq!(owner.role(), OwnerRole::Taking);
+        owner.epoch_taken(at(10_510));
+        assert_eq!(owner.replies_from(), at(10_510) + TIMING.wait);
+    }
+
+    #[test]
+    fn a_standby_that_came_too_late_waits_for_the_one_that_came_first() {
+        let mut owner = Owner::standby(TIMING, at(0));
+        let released = Found {
+            described: false,
+            locks: Vec::new(),
+            ..found(3)
+        };
+        assert_eq!(owner.found(at(0), &released).len(), 1);
+        assert_eq!(owner.epoch_refused(at(5)), []);
+        assert_eq!((owner.role(), owner.epoch()), (OwnerRole::Looking, 0));
+        assert_eq!(owner.tick(at(5) + TIMING.look), [OwnerAction::Look]);
+        let other = Found {
+            epoch: Some(8),
+            locks: vec![8],
+            ..found(1)
+        };
+        assert_eq!(owner.found(at(110), &other), []);
+        assert_eq!(owner.found(at(1_700), &other).len(), 1);
+        owner.epoch_taken(at(1_710));
+        assert_eq!(owner.replies_from(), at(1_710) + TIMING.wait);
+    }
+
+    #[test]
     fn only_an_owner_that_certainly_ended_is_not_waited_for() {
         let ended = Found {
             ended: true,
@@ -614,12 +687,17 @@ mod tests {
             described: false,
             ..unlocked.clone()
         };
+        let reserved = Found {
+            reserved: true,
+            ..released.clone()
+        };
         let cases = [
             (&ended, true),
             (&young, false),
             (&half, false),
             (&unlocked, false),
             (&released, true),
+            (&reserved, false),
             (&Found::default(), true),
         ];
         for (found, free) in cases {

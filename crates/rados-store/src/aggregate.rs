@@ -15,10 +15,11 @@ use weir_store::{AggregateDevices, Device, IoError, IoKind, StoreError};
 
 use crate::device::ObjectDevice;
 use crate::layout::{Kind, log_blocks};
-use crate::owner::{Claim, Ownership, Patience, refuse};
+use crate::owner::{Claim, Ownership, Patience, Waiting, refuse};
 use crate::process::Process;
 use crate::record::{IDENTITY, Identity, LENGTH, OWNER, Record};
 use crate::session::Session;
+use crate::standbys::Standbys;
 
 /// Maximum length of an aggregate's name in bytes.
 const MAX_NAME: usize = 64;
@@ -128,11 +129,20 @@ impl Connected {
         Ok(self.record()?.identity.is_some())
     }
 
+    /// Watches the standbys of the aggregate, as `process`.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn standbys(&self, process: &Process, clock: &Arc<dyn Clock>) -> io::Result<Standbys> {
+        Standbys::start(&self.name, &self.control, clock, process)
+    }
+
     fn record(&self) -> Result<Record, StoreError> {
         Record::read(&*self.control).map_err(|error| refuse(&self.name, error))
     }
 
     /// Becomes the owner of the aggregate, or of the place for a new one. `files` are kept with it.
+    /// With `waiting` the process stands by for as long as another one owns the aggregate.
     ///
     /// # Errors
     /// As [`Ownership::open`].
@@ -143,6 +153,7 @@ impl Connected {
         sizes: Sizes,
         clock: &Arc<dyn Clock>,
         patience: &Patience<'_>,
+        waiting: Option<&Waiting<'_>>,
     ) -> Result<RadosAggregate, StoreError> {
         let segments = |record: &Record| {
             let identity = record.identity.as_ref();
@@ -156,6 +167,7 @@ impl Connected {
             segments: &segments,
             clock,
             patience,
+            waiting,
         };
         let (owner, record) = Ownership::open(&claim)?;
         let segments = segments(&record);

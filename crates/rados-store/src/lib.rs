@@ -4,11 +4,12 @@
 //!
 //! | Object | Contents | Guarded |
 //! |---|---|---|
-//! | `owner` | the lock; `identity`, `epoch`, `holder`, `touch`, `alone` and `length` | yes |
+//! | `owner` | the lock; `identity`, `epoch`, `holder`, `heir`, `touch`, `alone`, `length` | yes |
 //! | `d.N` | blocks 1024·N to 1024·N + 1023 of the device | those with superblocks |
 //! | `l.h` | the two header blocks of the log | yes |
 //! | `l.N`, 16 hexadecimal digits | segment N of the log | yes |
 //! | `f.NAME` | a small file that the next owner needs | yes |
+//! | `s.N` | a [standby](Standbys), which counts up in it | no |
 //!
 //! **Ownership.** The rules are those of [`weir_mirror::owner`]. Each object that is guarded has
 //! the owner's epoch as an attribute, and each write to it compares that attribute in the same
@@ -35,11 +36,13 @@ mod owner;
 mod process;
 mod record;
 mod session;
+mod standbys;
 pub mod steps;
 
 pub use aggregate::{Connected, Place, RadosAggregate, Sizes};
-pub use owner::{Ownership, Patience};
+pub use owner::{Ownership, Patience, Seen, Waiting};
 pub use process::Process;
 pub use record::{Epoch, Identity, LOCK, OWNER, Record};
 pub use session::Session;
+pub use standbys::{Standby, Standbys};
 pub use weir_mirror::Loss;

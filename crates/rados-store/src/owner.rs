@@ -48,7 +48,23 @@ pub struct Claim<'a> {
     pub segments: &'a dyn Fn(&Record) -> u64,
     pub clock: &'a Arc<dyn Clock>,
     pub patience: &'a Patience<'a>,
+    /// Given if this process waits while another one owns the aggregate.
+    pub waiting: Option<&'a Waiting<'a>>,
 }
+
+/// State of an aggregate that a standby waits for.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Process that owns the aggregate, or owned it last; `None` if that ended properly.
+    pub owner: Option<Process>,
+    /// The owner's epoch; `None` if the aggregate does not exist.
+    pub epoch: Option<u64>,
+    /// Error of the newest look; the rest is from the one before.
+    pub fault: Option<String>,
+}
+
+/// Receives what a standby has seen, after each look. Returns false to end the wait.
+pub type Waiting<'a> = dyn Fn(&Seen) -> bool + 'a;
 
 /// Ownership of an aggregate. Keeps touching it until it is dropped, which gives the aggregate up.
 pub struct Ownership {
@@ -65,20 +81,20 @@ pub(crate) fn refuse(name: &str, why: impl std::fmt::Display) -> StoreError {
 
 impl Ownership {
     /// Takes the aggregate over: waits until its owner is silent, takes the next epoch, and sets it
-    /// in all guarded objects. Blocks, for seconds if there was an owner. Returns the record that
-    /// was found.
+    /// in all guarded objects. A standby waits for as long as the owner touches the aggregate.
+    /// Blocks, for seconds if there was an owner. Returns the record that was found.
     ///
     /// Shutting earlier owners' clients out goes on meanwhile; writes of data wait for it, and if
     /// the cluster refuses it, the aggregate [is lost](Session::on_loss).
     ///
     /// # Errors
     /// [`StoreError::Format`] if another server owns the aggregate and touches it, or takes it over
-    /// at the same time; or with the cluster's reason.
+    /// at the same time, and this is no standby; if the wait was ended; or with the cluster's
+    /// reason.
     pub(crate) fn open(claim: &Claim<'_>) -> Result<(Ownership, Record), StoreError> {
         let Claim { name, clock, .. } = *claim;
         let failed = |what: &str, error: io::Error| refuse(name, format!("cannot {what}: {error}"));
-        let (mut owner, record, epoch) = claim.find()?;
-        let begun = claim.take_epoch(&mut owner, &record, epoch)?;
+        let (owner, record, epoch, begun) = claim.acquire()?;
         let objects = Arc::clone(claim.objects);
         let session = Arc::new(Session::new(name, objects, epoch, Arc::clone(clock), owner));
         let process = claim.process.to_string();
@@ -176,7 +192,8 @@ impl Drop for Ownership {
         if session.may_release() {
             // Everything is complete: the next owner need not wait, nor shut this client out.
             let epoch = session.epoch();
-            let freed = session.objects().operate_wait(OWNER, steps::release(epoch));
+            let release = steps::release(epoch, session.heir());
+            let freed = session.objects().operate_wait(OWNER, release);
             let unlock = |()| {
                 let cookie = steps::cookie(epoch);
                 session.objects().unlock(OWNER, LOCK, &cookie)
@@ -189,7 +206,7 @@ impl Drop for Ownership {
     }
 }
 
-fn stopped_after(stopped: &Receiver<()>, period: Duration) -> bool {
+pub(crate) fn stopped_after(stopped: &Receiver<()>, period: Duration) -> bool {
     !matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout))
 }
 
@@ -320,15 +337,29 @@ impl Claim<'_> {
         refuse(self.name, format!("cannot {what}: {error}"))
     }
 
-    /// Waits until nobody owns the aggregate, or its owner is silent. Returns the record, and the
-    /// epoch to take.
-    fn find(&self) -> Result<(rules::Owner, Record, Epoch), StoreError> {
-        let mut owner = rules::Owner::start(TIMING, self.clock.monotonic());
+    /// Waits until nobody owns the aggregate, or its owner is silent, and takes the next epoch.
+    /// Returns the record that was found, the epoch, and the actions that are due.
+    fn acquire(&self) -> Result<(rules::Owner, Record, Epoch, Vec<OwnerAction>), StoreError> {
+        let now = self.clock.monotonic();
+        let mut owner = match self.waiting {
+            Some(_) => rules::Owner::standby(TIMING, now),
+            None => rules::Owner::start(TIMING, now),
+        };
+        loop {
+            let (record, epoch) = self.find(&mut owner)?;
+            if let Some(begun) = self.take_epoch(&mut owner, &record, epoch)? {
+                return Ok((owner, record, epoch, begun));
+            }
+        }
+    }
+
+    /// Waits until the epoch may be taken. Returns the record, and the epoch to take.
+    fn find(&self, owner: &mut rules::Owner) -> Result<(Record, Epoch), StoreError> {
+        let mut seen = None;
         loop {
             if owner.tick(self.clock.monotonic()) == [OwnerAction::Look] {
-                let record = Record::read(&**self.objects).map_err(|e| refuse(self.name, e))?;
+                let (record, found) = self.look_patiently(&mut seen)?;
                 let process = Process::parse(&record.holder);
-                let found = self.look(&record, &process)?;
                 match owner.found(self.clock.monotonic(), &found)[..] {
                     [OwnerAction::TakeEpoch { epoch, .. }] => {
                         let epoch = Epoch(epoch);
@@ -338,7 +369,7 @@ impl Claim<'_> {
                         if !found.locks.is_empty() {
                             tracing::warn!("{}: taking over from {process}", self.name);
                         }
-                        return Ok((owner, record, epoch));
+                        return Ok((record, epoch));
                     }
                     [OwnerAction::Drop(Loss::Served)] => {
                         let why = format!("it is served by {process}: stop that server first");
@@ -349,35 +380,80 @@ impl Claim<'_> {
                     }
                     _ => {}
                 }
+                let now = seen.insert(Seen {
+                    owner: found.described.then_some(process),
+                    epoch: found.epoch,
+                    fault: None,
+                });
+                self.wait(now)?;
             }
             (self.patience)(LOOK_PERIOD);
         }
     }
 
-    fn look(&self, record: &Record, process: &Process) -> Result<Found, StoreError> {
+    /// Reports what a standby has seen.
+    fn wait(&self, seen: &Seen) -> Result<(), StoreError> {
+        match self.waiting.is_none_or(|waiting| waiting(seen)) {
+            true => Ok(()),
+            false => Err(refuse(self.name, "this server does not stand by any more")),
+        }
+    }
+
+    /// Reads the record and the lock. A standby that has seen the aggregate looks again after a
+    /// failure: the cluster may be out of reach for a while.
+    fn look_patiently(&self, seen: &mut Option<Seen>) -> Result<(Record, Found), StoreError> {
+        loop {
+            let error = match self.look() {
+                Ok(found) => return Ok(found),
+                Err((what, error)) => (error.raw_os_error(), self.failed(what, error)),
+            };
+            let lasting = matches!(error.0, None | Some(libc::ESHUTDOWN | libc::EPERM));
+            match seen {
+                Some(seen) if self.waiting.is_some() && !lasting => {
+                    if seen.fault.is_none() {
+                        tracing::warn!("{}; retrying", error.1);
+                    }
+                    seen.fault = Some(error.1.to_string());
+                    self.wait(seen)?;
+                }
+                _ => return Err(error.1),
+            }
+            (self.patience)(LOOK_PERIOD);
+        }
+    }
+
+    /// Reads the record and the lock.
+    ///
+    /// # Errors
+    /// The step that failed, and the cluster's error.
+    fn look(&self) -> Result<(Record, Found), (&'static str, io::Error)> {
+        let record = Record::read(&**self.objects).map_err(|e| ("read the owner's record", e))?;
         let holders = match self.objects.holders(OWNER, LOCK) {
             // There is no record yet.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Vec::new(),
-            holders => holders.map_err(|e| self.failed("read who holds the lock", e))?,
+            holders => holders.map_err(|e| ("read who holds the lock", e))?,
         };
         let locks = holders.iter().map(|h| steps::cookie_epoch(&h.cookie));
-        Ok(Found {
+        let found = Found {
             epoch: record.epoch.map(|epoch| epoch.0),
             touch: record.touch,
             described: !record.holder.is_empty(),
-            ended: process.has_ended(),
+            ended: Process::parse(&record.holder).has_ended(),
             alone: record.alone,
+            reserved: record.is_reserved(&self.process.text()),
             locks: locks.collect(),
-        })
+        };
+        Ok((record, found))
     }
 
-    /// Makes this process the owner: from now on touches of the previous one are refused.
+    /// Makes this process the owner: from now on touches of the previous one are refused. Returns
+    /// `None` to a standby if another process came first.
     fn take_epoch(
         &self,
         owner: &mut rules::Owner,
         record: &Record,
         epoch: Epoch,
-    ) -> Result<Vec<OwnerAction>, StoreError> {
+    ) -> Result<Option<Vec<OwnerAction>>, StoreError> {
         if record.epoch.is_none() {
             // A comparison needs an object.
             let made = self.objects.operate_wait(OWNER, steps::make_record());
@@ -386,12 +462,14 @@ impl Claim<'_> {
         let steps = steps::take_epoch(record.epoch, epoch, self.process.text());
         match self.objects.operate_wait(OWNER, steps) {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {
-                owner.epoch_refused();
-                Err(refuse(self.name, loss_text(Loss::AtOnce)))
+                match owner.epoch_refused(self.clock.monotonic())[..] {
+                    [OwnerAction::Drop(loss)] => Err(refuse(self.name, loss_text(loss))),
+                    _ => Ok(None),
+                }
             }
             taken => {
                 taken.map_err(|e| self.failed("become the owner", e))?;
-                Ok(owner.epoch_taken(self.clock.monotonic()))
+                Ok(Some(owner.epoch_taken(self.clock.monotonic())))
             }
         }
     }

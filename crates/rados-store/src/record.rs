@@ -17,6 +17,8 @@ pub const EPOCH: &str = "epoch";
 pub const IDENTITY: &str = "identity";
 /// The owner's [`Process`](crate::Process); empty after its end.
 pub const HOLDER: &str = "holder";
+/// The [`Process`](crate::Process) for which the owner has ended; empty if it ended for none.
+pub const HEIR: &str = "heir";
 /// Counts the owner's touches.
 pub const TOUCH: &str = "touch";
 /// Epoch of the newest owner that knows that no earlier one replies.
@@ -113,6 +115,8 @@ pub struct Record {
     pub identity: Option<Identity>,
     /// The process that has the aggregate, or had it last.
     pub holder: Vec<u8>,
+    /// The process for which the owner has ended.
+    pub heir: Vec<u8>,
     /// Number of the owner's touches.
     pub touch: u64,
     /// True if no owner before that one replies any more.
@@ -153,10 +157,17 @@ impl Record {
             epoch,
             identity,
             holder: attribute(HOLDER)?.unwrap_or_default(),
+            heir: attribute(HEIR)?.unwrap_or_default(),
             touch: number(TOUCH)?,
             alone: epoch.is_some() && attribute(ALONE)? == epoch.map(Epoch::text),
             length: number(LENGTH)?,
         })
+    }
+
+    /// Returns true if the owner has ended for another process than `process`.
+    #[must_use]
+    pub fn is_reserved(&self, process: &[u8]) -> bool {
+        !self.heir.is_empty() && self.heir != process
     }
 }
 

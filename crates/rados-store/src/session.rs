@@ -12,6 +12,7 @@ use weir_base::{BLOCK_SIZE, Clock};
 use weir_mirror::{Loss, Owner, OwnerAction, OwnerRole};
 use weir_rados::{Done, Holder, Objects, PoolSpace, Step};
 
+use crate::process::Process;
 use crate::record::{Epoch, LENGTH, LOCK, OWNER};
 use crate::steps;
 
@@ -52,6 +53,8 @@ pub struct Session {
     deferred: Mutex<Option<Vec<Deferred>>>,
     /// Blocks that the pool can still take above its floor.
     free: AtomicU64,
+    /// Process for which this one ends; empty if it ends for none.
+    heir: Mutex<Vec<u8>>,
 }
 
 /// Error of every call after the right was lost.
@@ -97,10 +100,22 @@ impl Session {
             admits_data: AtomicBool::new(false),
             deferred: Mutex::new(Some(Vec::new())),
             free: AtomicU64::new(UNKNOWN),
+            heir: Mutex::default(),
         }
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
+    /// Reserves the aggregate for `heir` once this process has given it up. Others wait for as long
+    /// as they would for a silent owner.
+    pub fn reserve_for(&self, heir: &Process) {
+        *self.heir.lock() = heir.text();
+    }
+
+    pub(crate) fn heir(&self) -> Vec<u8> {
+        self.heir.lock().clone()
+    }
+
+    /// Returns the owner's epoch.
+    pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 

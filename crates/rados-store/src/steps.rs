@@ -2,7 +2,7 @@
 
 use weir_rados::{Comparison, Step};
 
-use crate::record::{ALONE, EPOCH, Epoch, HOLDER, TOUCH};
+use crate::record::{ALONE, EPOCH, Epoch, HEIR, HOLDER, TOUCH};
 
 /// Prefix of the cookie under which an owner holds the lock; its epoch follows.
 const COOKIE: &str = "epoch-";
@@ -36,7 +36,12 @@ pub fn take_epoch(before: Option<Epoch>, epoch: Epoch, holder: Vec<u8>) -> Vec<S
         comparison: Comparison::Equal,
         value: before.map_or_else(Vec::new, Epoch::text),
     };
-    vec![compare, set(EPOCH, epoch.text()), set(HOLDER, holder)]
+    vec![
+        compare,
+        set(EPOCH, epoch.text()),
+        set(HOLDER, holder),
+        set(HEIR, Vec::new()),
+    ]
 }
 
 /// Returns the operation that seals a guarded object which exists. `ECANCELED`: a later owner has
@@ -74,10 +79,11 @@ pub fn confirm(epoch: Epoch) -> Vec<Step> {
     vec![guard(epoch), set(EPOCH, epoch.text())]
 }
 
-/// Returns the operation by which an owner whose work is complete ends.
+/// Returns the operation by which an owner whose work is complete ends, in favour of the process
+/// `heir` if it is not empty.
 #[must_use]
-pub fn release(epoch: Epoch) -> Vec<Step> {
-    vec![guard(epoch), set(HOLDER, Vec::new())]
+pub fn release(epoch: Epoch, heir: Vec<u8>) -> Vec<Step> {
+    vec![guard(epoch), set(HOLDER, Vec::new()), set(HEIR, heir)]
 }
 
 /// Returns the cookie under which an owner holds the lock.

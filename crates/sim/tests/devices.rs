@@ -58,7 +58,7 @@ fn on_simulated_objects() {
             };
             let process = Process::this("here");
             let taken = connected
-                .take(&process, &[], sizes, &clock, &|_| {})
+                .take(&process, &[], sizes, &clock, &|_| {}, None)
                 .unwrap();
             if taken.id().is_none() {
                 taken.complete(weir_base::AggregateId([1; 16])).unwrap();

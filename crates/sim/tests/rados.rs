@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use weir_base::{BlockAddr, Clock, ManualClock, SeededRng};
 use weir_rados::{Objects, Step};
-use weir_rados_store::{Connected, LOCK, OWNER, Process, RadosAggregate, Sizes};
+use weir_rados_store::{
+    Connected, LOCK, OWNER, Process, RadosAggregate, Seen, Sizes, Standbys, Waiting,
+};
 use weir_sim::rados::{Client, Cluster};
 use weir_sim::rand::Choices;
 use weir_store::log::Record;
@@ -46,6 +48,15 @@ impl Machine {
 
     /// Takes the aggregate, with `meanwhile` at each pause.
     fn take(&self, meanwhile: &dyn Fn()) -> Result<RadosAggregate, String> {
+        self.acquire(meanwhile, None)
+    }
+
+    /// Takes the aggregate, as a standby if it is `waiting`.
+    fn acquire(
+        &self,
+        meanwhile: &dyn Fn(),
+        waiting: Option<&Waiting<'_>>,
+    ) -> Result<RadosAggregate, String> {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         // An unknown process: nobody can see whether it has ended.
         let process = Process::default();
@@ -55,17 +66,14 @@ impl Machine {
         };
         let taken = self
             .connected()
-            .take(&process, &["f"], SIZES, &clock, &patience);
+            .take(&process, &["f"], SIZES, &clock, &patience, waiting);
         taken.map_err(|e| e.to_string())
     }
 
     /// Takes an aggregate that nobody owns, and waits until data may be written.
     fn own(&self) -> RadosAggregate {
         let owned = self.take(&|| {}).unwrap();
-        let (tell, told) = channel();
-        let done = move |allowed| tell.send(allowed).unwrap();
-        owned.session().when_data_may_be_written(Box::new(done));
-        told.recv().unwrap().unwrap();
+        wait_for_data(&owned);
         owned
     }
 
@@ -76,6 +84,13 @@ impl Machine {
             rng: Arc::new(SeededRng::new(1)),
         }
     }
+}
+
+fn wait_for_data(owned: &RadosAggregate) {
+    let (tell, told) = channel();
+    let done = move |allowed| tell.send(allowed).unwrap();
+    owned.session().when_data_may_be_written(Box::new(done));
+    told.recv().unwrap().unwrap();
 }
 
 fn block(pool: &FramePool, with: u8) -> Vec<Frame> {
@@ -119,6 +134,133 @@ fn an_owner_that_lives_is_left_alone() {
     // One that ended as it should needs no patience.
     drop(owner);
     second.take(&|| panic!("nobody has it")).unwrap();
+}
+
+/// Touches the aggregate for its owner, whose own thread waits for the real time.
+fn touch(client: &Client, count: usize) {
+    let touch = Step::Set {
+        attribute: "touch",
+        value: count.to_string().into_bytes(),
+    };
+    client.operate_wait(OWNER, vec![touch]).unwrap();
+}
+
+#[test]
+fn a_standby_waits_for_as_long_as_the_owner_lives_and_then_takes_over() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let owner = Mutex::new(Some(first.own()));
+    let looks = AtomicUsize::new(0);
+    let patience = || {
+        // Ten seconds of the owner's life, then its end.
+        match looks.load(Ordering::Relaxed) {
+            count @ ..100 => touch(&first.client, 1_000 + count),
+            _ => drop(owner.lock().unwrap().take()),
+        }
+    };
+    let waiting = |seen: &Seen| {
+        assert_eq!((seen.epoch, seen.fault.is_none()), (Some(1), true));
+        assert!(seen.owner.is_some());
+        looks.fetch_add(1, Ordering::Relaxed);
+        true
+    };
+    let taken = second.acquire(&patience, Some(&waiting)).unwrap();
+    assert_eq!(
+        looks.load(Ordering::Relaxed),
+        100,
+        "its end needs no patience"
+    );
+    taken.owner().settle(&|_| panic!("nobody else can answer"));
+}
+
+#[test]
+fn a_standby_can_be_ended_and_outlives_a_cluster_that_is_out_of_reach() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let _owner = first.own();
+    let looks = AtomicUsize::new(0);
+    let patience = || touch(&first.client, 1_000 + looks.load(Ordering::Relaxed));
+    let waiting = |_: &Seen| looks.fetch_add(1, Ordering::Relaxed) < 50;
+    let ended = second.acquire(&patience, Some(&waiting)).err().unwrap();
+    assert!(ended.contains("does not stand by any more"), "{ended}");
+    assert_eq!(looks.load(Ordering::Relaxed), 51);
+    // Shut out by an administrator, it would wait for ever.
+    first.client.fence("10.0.0.2:0/2").unwrap();
+    let ended = second.acquire(&patience, Some(&|_| true)).err().unwrap();
+    assert!(ended.contains("os error 108"), "{ended}");
+}
+
+#[test]
+fn an_aggregate_that_is_reserved_is_left_to_its_heir_for_a_while() {
+    let cluster = Cluster::new();
+    let (first, second) = (Machine::new(&cluster, 1), Machine::new(&cluster, 2));
+    let owner = first.own();
+    let heir = Process::this("elsewhere");
+    owner.session().reserve_for(&heir);
+    drop(owner);
+    let began = second.clock.monotonic();
+    let taken = second.take(&|| {}).unwrap();
+    let waited = second.clock.monotonic() - began;
+    assert!(waited >= Duration::from_millis(1500), "{waited:?}");
+    // The reservation ends with that.
+    wait_for_data(&taken);
+    taken.owner().settle(&|time| second.clock.advance(time));
+    drop(taken);
+    first.take(&|| panic!("nobody has it")).unwrap();
+}
+
+/// A process of a machine that nobody else can see into.
+fn process(host: &str) -> Process {
+    let text = format!(r#"{{"host":"{host}","process":1,"boot":"","namespace":"","start":0}}"#);
+    Process::parse(text.as_bytes())
+}
+
+/// Waits for a state that another thread brings about.
+fn until(what: &str, test: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if test() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not in 10 s: {what}");
+}
+
+#[test]
+fn standbys_see_each_other_and_vanish_when_they_end_or_stand_still() {
+    let cluster = Cluster::new();
+    let machines = [1, 2, 3].map(|number| Machine::new(&cluster, number));
+    let hosts = ["a", "b", "c"];
+    let watch = |number: usize| {
+        let machine: &Machine = &machines[number];
+        let clock: Arc<dyn Clock> = Arc::clone(&machine.clock) as _;
+        let connected = machine.connected();
+        connected.standbys(&process(hosts[number]), &clock).unwrap()
+    };
+    let [owner, one, other] = [0, 1, 2].map(watch);
+    assert!(!owner.were_there() && owner.others().is_empty());
+    one.join();
+    other.join();
+    let listed = |by: &Standbys| {
+        let mut hosts: Vec<_> = by.others().into_iter().map(|s| s.process.host).collect();
+        hosts.sort();
+        hosts.concat()
+    };
+    until("both are listed", || listed(&owner) == "bc");
+    until("the other one is listed", || {
+        listed(&one) == "c" && listed(&other) == "b"
+    });
+    // In order, and without a trace.
+    one.leave();
+    until("one has ended", || {
+        listed(&owner) == "c" && listed(&other).is_empty()
+    });
+    assert!(owner.were_there());
+    // Killed: its count stands still, by the owner's clock.
+    cluster.kill_after(&machines[2].client, 0);
+    machines[0].clock.advance(Duration::from_secs(60));
+    until("the other one has vanished", || listed(&owner).is_empty());
+    assert!(owner.were_there());
 }
 
 #[test]
@@ -371,8 +513,8 @@ fn one_of_two_that_take_over_at_once_wins() {
 #[test]
 fn a_takeover_that_dies_anywhere_leaves_no_owner_unfenced() {
     let mut completed = 0;
-    // It looks with 96 calls at an owner that is silent.
-    for calls in (0..90).step_by(30).chain(90..140) {
+    // It looks with 112 calls at an owner that is silent.
+    for calls in (0..106).step_by(30).chain(106..156) {
         let cluster = Cluster::new();
         let pool = FramePool::new(64).unwrap();
         let first = Machine::new(&cluster, 1);

@@ -61,6 +61,12 @@ pub enum Command {
         #[command(subcommand)]
         command: PairCommand,
     },
+    /// An aggregate on Ceph RADOS: the server that owns it, and those that stand by
+    Cluster {
+        /// Command to carry out
+        #[command(subcommand)]
+        command: ClusterCommand,
+    },
     /// Run the quorum witness (mediator) for HA pairs on a third host
     Witness(WitnessArgs),
     #[command(flatten)]
@@ -167,6 +173,10 @@ pub struct Serve {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub rados: RadosArgs,
+    /// While another server owns the aggregate, stand by: take it over when that server is gone or
+    /// has ended, and serve it. Nobody can connect before
+    #[arg(long, requires = "aggregate")]
+    pub standby: bool,
     /// Address to listen at for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,
@@ -395,6 +405,33 @@ pub enum PairCommand {
     },
     /// Make a folder that no server is using no pair's any more
     Delete {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+}
+
+/// `weir cluster`
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Show the role of a running server, who owns the aggregate, and who stands by
+    Show {
+        /// The data folder
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+    /// Have a standby take over in order, and be a standby then if the server was started as one;
+    /// on the server that owns the aggregate
+    Takeover {
+        /// The standby's host [default: any]
+        #[arg(value_name = "HOST")]
+        host: Option<String>,
         /// The data folder
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,

@@ -224,6 +224,19 @@ pub fn out_of_sync(partner: &str, trouble: &str) -> (Words, Words) {
     (message, action)
 }
 
+/// Returns the message and the next step for an aggregate without a standby.
+pub fn no_standby() -> (Words, Words) {
+    let message = words(
+        "no server stands by for this one any more: nobody takes over if it fails",
+        "このサーバーのスタンバイがなくなりました。障害が起きても引き継ぐサーバーがありません",
+    );
+    let action = words(
+        "Start the other server again with --standby, or this one if none is wanted any more",
+        "もう一方のサーバーを --standby で起動してください。不要であれば、このサーバーを再起動してください",
+    );
+    (message, action)
+}
+
 /// Returns what relieves a volume that the limit of its pool holds.
 pub fn enlarge_or_move() -> Words {
     words(

@@ -14,6 +14,7 @@ use weir_vfs::Vfs;
 use weir_volume::Engine;
 
 use crate::certificate::{self, Validity};
+use crate::cluster::Member;
 use crate::condition_words as texts;
 use crate::soft_limits::SoftLimits;
 use weir_api::words::Words;
@@ -54,6 +55,8 @@ pub struct Sources {
     pub replication: Arc<Replication>,
     /// The pair that this node is one of.
     pub pair: Option<Arc<Pair>>,
+    /// This server's part in an aggregate on RADOS.
+    pub member: Option<Arc<Member>>,
     /// The API's certificate.
     pub certificate: Option<PathBuf>,
     /// Scrubs, and damaged blocks that they found.
@@ -107,6 +110,7 @@ impl Finder {
         found.extend(self.damage());
         self.certificate(at, now, &mut found);
         self.pair(&mut found);
+        found.extend(self.standby());
         let relations = &view.relations;
         let schedule = |name: &str| relations.schedule(name);
         for relationship in self.sources.replication.relationships() {
@@ -322,6 +326,19 @@ impl Finder {
             message,
             action,
         ));
+    }
+
+    /// Finds that nobody stands by any more.
+    fn standby(&self) -> Option<Condition> {
+        let member = self.sources.member.as_ref()?;
+        if !member.lacks_standby() {
+            return None;
+        }
+        let (message, action) = texts::no_standby();
+        let kind = Kind::StandbyMissing;
+        let mut condition = Condition::new(kind, Severity::Warning, "aggregate", message, action);
+        condition.command = Some("weir cluster show".to_owned());
+        Some(condition)
     }
 
     fn pair(&self, found: &mut Vec<Condition>) {

@@ -10,6 +10,7 @@ mod bucket;
 mod callbacks;
 mod certificate;
 mod cli;
+mod cluster;
 mod commands;
 mod condition_words;
 mod conditions;
@@ -42,6 +43,7 @@ mod serve;
 mod settings;
 mod smb;
 mod soft_limits;
+mod standby;
 mod storage;
 mod tls;
 mod tools;
@@ -77,10 +79,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         cli::Command::Serve(args) => {
             logging::abort_on_panic();
-            match args.check_config {
-                true => serve::check(args),
-                false => serve::run(args),
-            }
+            serve::serve(args)
         }
         cli::Command::Check(args) => {
             os::own_files_only();
@@ -109,6 +108,7 @@ fn main() -> ExitCode {
             os::own_files_only();
             commands::pair::pair(command)
         }
+        cli::Command::Cluster { command } => commands::cluster::run(command),
         cli::Command::Witness(args) => {
             os::own_files_only();
             commands::pair::witness(args)

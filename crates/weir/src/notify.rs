@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use weir_store::log::Replaying;
 
 /// Interval at which a start asks for more time.
@@ -74,6 +75,16 @@ pub struct Starting {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
     replay: Arc<OnceLock<Arc<Replaying>>>,
+    waiting: Arc<Mutex<Wait>>,
+}
+
+/// State of a start that waits as a standby.
+#[derive(Default)]
+struct Wait {
+    /// Takes the place of what the start is doing.
+    status: Option<String>,
+    /// True once the service manager was told that the server is ready: its watchdog waits then.
+    ready: bool,
 }
 
 impl Starting {
@@ -82,22 +93,29 @@ impl Starting {
         let (stop, stopped) = mpsc::channel();
         let replay = Arc::<OnceLock<Arc<Replaying>>>::default();
         let progress = Arc::clone(&replay);
+        let waiting = Arc::<Mutex<Wait>>::default();
+        let waits = Arc::clone(&waiting);
+        let every = watchdog().map_or(EXTEND_EVERY, |limit| EXTEND_EVERY.min(limit / 2));
         let terminal = io::stderr().is_terminal();
         let thread = std::thread::Builder::new()
             .name("weir-starting".to_owned())
             .spawn(move || {
-                let micros = EXTEND_BY.as_micros();
                 let mut shown = String::new();
                 let mut due = Duration::ZERO;
                 loop {
-                    let status = status(first, progress.get().map(|p| (p.done(), p.found)));
+                    let (ready, status) = {
+                        let waits = waits.lock();
+                        let replayed =
+                            || status(first, progress.get().map(|p| (p.done(), p.found)));
+                        (waits.ready, waits.status.clone().unwrap_or_else(replayed))
+                    };
                     if due.is_zero() {
-                        notify(&format!("STATUS={status}\nEXTEND_TIMEOUT_USEC={micros}"));
-                        due = EXTEND_EVERY;
+                        notify(&format!("STATUS={status}\n{}", more_time(ready)));
+                        due = every;
                     }
                     let step = match terminal {
                         true => SHOW_EVERY,
-                        false => EXTEND_EVERY,
+                        false => every,
                     };
                     let ended = stopped.recv_timeout(step) != Err(RecvTimeoutError::Timeout);
                     if terminal && (ended || status != shown) {
@@ -115,13 +133,38 @@ impl Starting {
             stop: Some(stop),
             thread: Some(thread),
             replay,
+            waiting,
         })
+    }
+
+    /// Says that the server waits as a standby, in the words of `status`, and is ready so far.
+    pub fn stands_by(&self, status: &str) {
+        *self.waiting.lock() = Wait {
+            status: Some(status.to_owned()),
+            ready: true,
+        };
+        ready(status);
+    }
+
+    /// Says that the wait is over, in the words of `status`.
+    pub fn goes_on(&self, status: &str) {
+        self.waiting.lock().status = None;
+        notify(&format!("STATUS={status}"));
     }
 
     /// Says that the log is replayed.
     pub fn replays(&self, progress: Arc<Replaying>) {
         // Once a start.
         let _ = self.replay.set(progress);
+    }
+}
+
+/// Returns the line that asks the service manager to wait on. One that was told that the server is
+/// ready has a watchdog in place of a limit of the start.
+fn more_time(ready: bool) -> String {
+    match ready {
+        true => "WATCHDOG=1".to_owned(),
+        false => format!("EXTEND_TIMEOUT_USEC={}", EXTEND_BY.as_micros()),
     }
 }
 
@@ -175,6 +218,18 @@ mod tests {
         );
         assert_eq!(status("", Some((3, 3))), "opening the volumes");
         assert_eq!(status("", Some((0, 0))), "opening the volumes");
+    }
+
+    #[test]
+    fn a_server_that_was_ready_has_a_watchdog() {
+        assert_eq!(more_time(false), "EXTEND_TIMEOUT_USEC=60000000");
+        assert_eq!(more_time(true), "WATCHDOG=1");
+        let starting = Starting::begin("opening").unwrap();
+        starting.stands_by("waits");
+        assert!(starting.waiting.lock().ready);
+        starting.goes_on("taking over");
+        let waiting = starting.waiting.lock();
+        assert!(waiting.ready && waiting.status.is_none());
     }
 
     #[test]

@@ -21,15 +21,19 @@ use anyhow::{Context as _, Result, bail, ensure};
 use parking_lot::Mutex;
 use weir_base::{Clock, small_file};
 use weir_control::CatalogCopy;
+use weir_node::control_socket::Control;
 use weir_node::os;
 use weir_pair_node::Lease;
 use weir_rados::Options;
-use weir_rados_store::{Connected, Loss, Place, Process, RadosAggregate, Session, Sizes};
+use weir_rados_store::{
+    Connected, Loss, Place, Process, RadosAggregate, Seen, Session, Sizes, Waiting,
+};
 use weir_store::folder::{self, Folder};
 use weir_store::layout::MAX_BLOCKS;
 use weir_store::{AggregateDevices, Location};
 
 use crate::cli::RadosArgs;
+use crate::cluster::{ClusterCommands, Member};
 use crate::{kept_files, plane};
 
 /// Names the aggregate whose copies a data folder has.
@@ -86,12 +90,18 @@ pub fn hold(
         max_blocks: MAX_BLOCKS,
         log_bytes: 0,
     };
-    Held::take(&connected, place, data, catalog, sizes, clock).map(Some)
+    Held::take(&connected, place, data, catalog, sizes, clock, None).map(Some)
 }
 
 /// An aggregate that this process owns, and the data folder that goes with it.
 pub struct Held {
     aggregate: Arc<RadosAggregate>,
+    /// This server's part.
+    member: Arc<Member>,
+    /// Socket at which a standby was asked.
+    control: Option<Control>,
+    /// True if there was no aggregate before.
+    is_new: bool,
     keeper: Arc<Keeper>,
     /// Ends the thread that compares the files when dropped.
     comparing: Option<(Sender<()>, JoinHandle<()>)>,
@@ -100,8 +110,9 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the aggregate over, and brings the data folder's files up to date. The process ends
-    /// when another one takes the aggregate.
+    /// Takes the aggregate over, and brings the data folder's files up to date. With `waiting` it
+    /// stands by while another server has it. The process ends when another one takes the
+    /// aggregate.
     ///
     /// # Errors
     /// The folder is another server's or another aggregate's; the aggregate is served elsewhere.
@@ -112,6 +123,7 @@ impl Held {
         catalog: Option<&str>,
         sizes: Sizes,
         clock: &Arc<dyn Clock>,
+        waiting: Option<&Waiting<'_>>,
     ) -> Result<Held> {
         ensure!(
             !Folder::exists(data)?,
@@ -125,8 +137,26 @@ impl Held {
         mark(data, place)?;
         let files: Vec<&str> = kept_files::all().chain([CATALOG]).collect();
         let process = Process::this(&os::host_name());
-        let taken = connected.take(&process, &files, sizes, clock, &std::thread::sleep);
+        let standbys = connected.standbys(&process, clock)?;
+        let member = Arc::new(Member::new(
+            place.clone(),
+            process.clone(),
+            waiting.is_some(),
+            Arc::clone(clock),
+            standbys,
+        ));
+        let control = match waiting {
+            Some(_) => Some(listen(data, &member)?),
+            None => None,
+        };
+        let watch = |seen: &Seen| {
+            member.note_seen(seen);
+            waiting.is_none_or(|waiting| waiting(seen))
+        };
+        let waiting = waiting.is_some().then_some(&watch as &Waiting<'_>);
+        let taken = connected.take(&process, &files, sizes, clock, &std::thread::sleep, waiting);
         let aggregate = Arc::new(taken?);
+        member.note_owner(aggregate.session());
         let name = place.to_string();
         aggregate
             .session()
@@ -141,11 +171,29 @@ impl Held {
         });
         keeper.fetch()?;
         Ok(Held {
+            member,
+            control,
+            is_new: aggregate.id().is_none(),
             aggregate,
             keeper,
             comparing: None,
             _lock: lock,
         })
+    }
+
+    /// Returns this server's part in the aggregate.
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Returns the socket at which this server was asked while it stood by, once.
+    pub fn take_control(&mut self) -> Option<Control> {
+        self.control.take()
+    }
+
+    /// Returns true if there was no aggregate before this server took the place.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Returns where the aggregate is.
@@ -225,6 +273,15 @@ impl Drop for Held {
             }
         }
     }
+}
+
+/// Listens for commands to a standby.
+fn listen(data: &Path, member: &Arc<Member>) -> Result<Control> {
+    let commands = ClusterCommands {
+        member: Some(Arc::downgrade(member)),
+        next: None,
+    };
+    Control::listen(data, Arc::new(commands))
 }
 
 /// Ends the process at once, or begins it anew as another client of the cluster. Nothing that this
@@ -432,7 +489,7 @@ mod tests {
         };
         let clock: Arc<dyn Clock> = Arc::new(weir_base::SystemClock::new());
         let place: Place = "rados:sim/a".parse().unwrap();
-        Held::take(&connected, &place, folder, None, sizes, &clock).unwrap()
+        Held::take(&connected, &place, folder, None, sizes, &clock, None).unwrap()
     }
 
     /// A command that writes a file.

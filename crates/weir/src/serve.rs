@@ -35,7 +35,9 @@ use weir_node::{os, port};
 use weir_pair_node::{Pair, Serving};
 
 use crate::pair_connections::PairConnections;
-use crate::{callbacks, instances, notify, predecessor, preflight, reload, storage, usage};
+use crate::{
+    callbacks, instances, notify, predecessor, preflight, reload, standby, storage, usage,
+};
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -52,11 +54,22 @@ const MEMORY_FIXED: u64 = 24 << 20;
 /// The part of the memory that connections may hold: requests and answers under way.
 const NETWORK_SHARE: u64 = 8;
 
-/// Why a server stops whose partner is to serve.
-const SWITCH: &str = "the partner takes over";
+/// Why a server stops whose partner or standby is to serve.
+const SWITCH: &str = "another server takes over";
+
+/// Status of a node of a pair that does not serve.
+const PAIR_WAITS: &str = "waiting to serve: the partner of the pair does, or it is not decided yet";
+
+/// Serves until a signal ends it, or only checks the settings if that is asked for.
+pub fn serve(args: &Serve) -> Result<()> {
+    match args.check_config {
+        true => check(args),
+        false => standby::ended_well(run(args)),
+    }
+}
 
 /// Checks the settings: values, files that they name, and options that exclude each other.
-pub fn check(args: &Serve) -> Result<()> {
+fn check(args: &Serve) -> Result<()> {
     memory(args)?;
     preflight::options(args)?;
     println!("the settings are valid");
@@ -64,7 +77,7 @@ pub fn check(args: &Serve) -> Result<()> {
 }
 
 /// Serves until a signal ends it.
-pub fn run(args: &Serve) -> Result<()> {
+fn run(args: &Serve) -> Result<()> {
     let mask = os::own_files_only();
     let descriptors = os::raise_descriptor_limit();
     anyhow::ensure!(
@@ -110,15 +123,14 @@ pub fn run(args: &Serve) -> Result<()> {
     let whole = memory;
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
-    let mut starting = begin("opening the data folder")?;
+    let starting = begin("opening the data folder")?;
     let rest = Size(memory.0 - network);
     let opened = storage::Opened::open(args, aggregate.as_ref(), rest, &clock, &starting)?;
     if let Some(pair) = &opened.pair {
         // No port is listened at meanwhile.
-        drop(starting);
-        notify::ready("waiting to serve: the partner of the pair does, or it is not decided yet");
+        starting.stands_by(PAIR_WAITS);
         pair.settle();
-        starting = begin("taking over")?;
+        starting.goes_on("taking over");
     }
     let mut storage =
         storage::Storage::over(opened, args, (whole, Size(network)), &clock, &wakeups)?;
@@ -140,7 +152,8 @@ pub fn run(args: &Serve) -> Result<()> {
     let (dated, nfs_certificate) = (Arc::clone(&api_certificate), args.nfs_tls_cert.clone());
     let ports = [("nfs", Some(address.port())), ("smb", mounts.smb)];
     let health = Arc::new(Health::new(storage.engine()));
-    let mirrored = pair.clone();
+    let others = storage.others();
+    let (shown, member) = (others.clone(), others.member.clone());
     let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
     let plane = Plane::start(
         &Parts {
@@ -154,16 +167,13 @@ pub fn run(args: &Serve) -> Result<()> {
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
             metrics: Arc::new(move || {
-                let (ill, mirrored) = (Arc::clone(&ill), mirrored.clone());
+                let (ill, shown) = (Arc::clone(&ill), shown.clone());
                 let connections = described::connections(&counted, &ports);
                 let certificates = described::certificates(&[
                     ("api", dated.get().map(PathBuf::as_path)),
                     ("nfs", nfs_certificate.as_deref()),
                 ]);
-                let rest = move || {
-                    let pair = mirrored.as_ref().map(|pair| pair.render());
-                    ill.render() + &connections + &certificates + &pair.unwrap_or_default()
-                };
+                let rest = move || ill.render() + &connections + &certificates + &shown.render();
                 Box::new(metrics.pieces().chain(std::iter::once_with(rest)))
             }),
             problems: Arc::new(move || {
@@ -213,6 +223,7 @@ pub fn run(args: &Serve) -> Result<()> {
         control: plane.control(),
         replication: plane.replication().context("replication")?,
         pair: pair.clone(),
+        member,
         certificate,
         scrubs: storage.metrics().scrubs(),
     });
@@ -311,7 +322,7 @@ pub fn run(args: &Serve) -> Result<()> {
             mounts,
             api: plane.api(),
             smb: smb_address,
-            created: first.then(|| storage.created(args)),
+            created: (first && storage.is_new()).then(|| storage.created(args)),
             exports: &storage.node().exports(),
         };
         if let Some(pair) = &pair {
@@ -324,16 +335,10 @@ pub fn run(args: &Serve) -> Result<()> {
         drop(starting);
         announce(&ready, args, mask)?;
         notify::ready(&status);
-        let switch = async {
-            match &pair {
-                Some(pair) => pair.switched().await,
-                None => std::future::pending().await,
-            }
-        };
         let signal = tokio::select! {
             _ = term.recv() => "SIGTERM",
             _ = int.recv() => "SIGINT",
-            () = switch => SWITCH,
+            () = others.switched() => SWITCH,
         };
         Ok(signal)
     });
@@ -386,10 +391,11 @@ impl Running {
         if let Some(pair) = &self.pair {
             pair.leave();
         }
+        let stands_by = self.storage.others().stand_by();
         self.storage.close()?;
         tracing::info!("clean shutdown, log empty");
-        if matches!(why, Ok(SWITCH)) {
-            weir_pair_node::begin_anew("the partner serves from now on");
+        if matches!(why, Ok(SWITCH)) && stands_by {
+            weir_pair_node::begin_anew("another server serves from now on");
         }
         why.map(|_| ())
     }

@@ -18,7 +18,7 @@ use weir_base::{BLOCK_SIZE, Budget, Clock, Rng, SystemRng};
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
 use weir_control::CatalogCopy;
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
-use weir_rados_store::{Connected, Sizes};
+use weir_rados_store::{Connected, Sizes, Waiting};
 use weir_smb::negotiate::Protection;
 use weir_store::aggregate::{FolderLocation, Location};
 use weir_store::layout::MAX_BLOCKS;
@@ -33,6 +33,7 @@ use crate::accounts::{Accounts, Asked};
 use crate::ad::{self, Membership};
 use crate::announce::Created;
 use crate::cli::{Serve, SmbSigning};
+use crate::cluster::{ClusterCommands, Member};
 use crate::endpoint::ApiAddress;
 use crate::krb5::Kerberos;
 use crate::log_device;
@@ -40,7 +41,7 @@ use crate::notify::Starting;
 use crate::rados::Held;
 use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
-use crate::{bucket, domains, kept_files, plane, referrals, resolve, tls, users};
+use crate::{bucket, domains, kept_files, plane, referrals, resolve, standby, tls, users};
 use weir_net::{self as net, Backend, Seat, Services, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_node::backups::Backups;
@@ -90,6 +91,42 @@ pub struct Opened {
     locks: u64,
     live: u64,
     pages: Populator,
+}
+
+/// Connections to other servers of the same aggregate.
+#[derive(Clone)]
+pub struct Others {
+    /// The node of a pair that this is.
+    pair: Option<Arc<Pair>>,
+    /// The part in an aggregate on RADOS.
+    pub member: Option<Arc<Member>>,
+}
+
+impl Others {
+    /// Returns their metrics.
+    pub fn render(&self) -> String {
+        let pair = self.pair.as_ref().map(|pair| pair.render());
+        let member = self.member.as_ref().map(|member| member.render());
+        pair.into_iter().chain(member).collect()
+    }
+
+    /// Waits until a user has another server serve.
+    pub async fn switched(&self) {
+        match (&self.pair, &self.member) {
+            (Some(pair), _) => pair.switched().await,
+            (None, Some(member)) => member.switched().await,
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    /// Returns true if this server stands by when another one serves.
+    pub fn stand_by(&self) -> bool {
+        self.pair.is_some()
+            || self
+                .member
+                .as_ref()
+                .is_some_and(|member| member.stands_by())
+    }
 }
 
 /// The open data folder.
@@ -142,7 +179,8 @@ impl Opened {
             rng: Arc::clone(&rng),
         };
         let pages = Populator::start(&env.pool).context("starting a thread")?;
-        let (location, held) = place(args, aggregate, memory, config.is_some(), clock)?;
+        let (location, mut held) =
+            place(args, aggregate, memory, config.is_some(), clock, starting)?;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         starting.replays(replay.records.progress());
         // It is ours, and this process has it for itself.
@@ -183,11 +221,7 @@ impl Opened {
             None => pair.as_ref().map(|pair| pair.lease()),
         };
         let lease = lease.unwrap_or_else(|| Arc::new(Lease::unlimited(Arc::clone(clock))));
-        let commands = PairCommands {
-            pair: pair.clone(),
-            next: None,
-        };
-        let control = Control::listen(&args.data, Arc::new(commands))?;
+        let control = open_control(args, held.as_mut(), pair.as_ref())?;
         Ok(Opened {
             control,
             lease,
@@ -371,6 +405,7 @@ impl Storage {
             Arc::clone(&live),
             (Some(followed), Some(smb.service())),
         ));
+        let (held, pair) = (opened.held.as_ref(), opened.pair.as_ref());
         let asked = ad::commands::Asked {
             membership,
             next: Asked {
@@ -378,11 +413,8 @@ impl Storage {
                 next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
         };
-        let commands = PairCommands {
-            pair: opened.pair.clone(),
-            next: Some(kept(opened.held.as_ref(), opened.pair.as_ref(), asked)),
-        };
-        let control = opened.control.replace(&args.data, Arc::new(commands))?;
+        let commands = commands(held, pair, Some(kept(held, pair, asked)));
+        let control = opened.control.replace(&args.data, commands)?;
         let gate = ReplyGate::new(Arc::clone(&engine), opened.lease);
         // Who made a user since they were read could not ask for that.
         accounts.reload()?;
@@ -403,6 +435,14 @@ impl Storage {
     /// The node of a pair that this is.
     pub fn pair(&self) -> Option<Arc<Pair>> {
         self.pair.clone()
+    }
+
+    /// Returns what other servers have to do with this one.
+    pub fn others(&self) -> Others {
+        Others {
+            pair: self.pair.clone(),
+            member: self.held.as_ref().map(|held| Arc::clone(held.member())),
+        }
     }
 
     /// What [`weir_node::watch::Watch`] polls; returned once.
@@ -464,6 +504,11 @@ impl Storage {
         Arc::clone(&self.node)
     }
 
+    /// Returns false if the aggregate was there before this server had it.
+    pub fn is_new(&self) -> bool {
+        self.held.as_ref().is_none_or(Held::is_new)
+    }
+
     /// Returns what a first start has made.
     pub fn created<'a>(&self, args: &'a Serve) -> Created<'a> {
         let aggregate = self.engine.aggregate();
@@ -517,6 +562,32 @@ impl Storage {
     }
 }
 
+/// Listens for commands to a server that does not serve yet.
+fn open_control(
+    args: &Serve,
+    mut held: Option<&mut Held>,
+    pair: Option<&Arc<Pair>>,
+) -> Result<Control> {
+    let commands = commands(held.as_deref(), pair, None);
+    match held.as_mut().and_then(|held| held.take_control()) {
+        Some(control) => control.replace(&args.data, commands),
+        None => Control::listen(&args.data, commands),
+    }
+}
+
+/// Returns the commands of a server, with `next` as those of one that serves.
+fn commands(
+    held: Option<&Held>,
+    pair: Option<&Arc<Pair>>,
+    next: Option<Arc<dyn Commands>>,
+) -> Arc<dyn Commands> {
+    let pair = pair.cloned();
+    Arc::new(ClusterCommands {
+        member: held.map(|held| Arc::downgrade(held.member())),
+        next: Some(Arc::new(PairCommands { pair, next })),
+    })
+}
+
 /// Returns the second place of the catalog and of the other files that go with the aggregate.
 fn second_place(held: Option<&Held>, pair: Option<&Arc<Pair>>) -> Option<Arc<dyn CatalogCopy>> {
     let held = held.map(Held::catalog_copy);
@@ -540,6 +611,7 @@ fn place(
     memory: Size,
     paired: bool,
     clock: &Arc<dyn Clock>,
+    starting: &Starting,
 ) -> Result<(Location, Option<Held>)> {
     let most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG);
     if let (Some(connected), Some(place)) = (aggregate, &args.rados.aggregate) {
@@ -555,7 +627,13 @@ fn place(
             log_bytes: most,
         };
         let catalog = args.catalog.as_deref();
-        let held = Held::take(connected, place, &args.data, catalog, sizes, clock)?;
+        let take = |waiting: Option<&Waiting<'_>>| {
+            Held::take(connected, place, &args.data, catalog, sizes, clock, waiting)
+        };
+        let held = match args.standby {
+            true => standby::wait(place, starting, |waiting| take(Some(waiting)))?,
+            false => take(None)?,
+        };
         return Ok((held.location(), Some(held)));
     }
     let mut location = location(&args.data, args.log_dir.as_deref());

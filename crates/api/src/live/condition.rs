@@ -44,6 +44,8 @@ pub enum ConditionKind {
     ReplicationFailing,
     /// A copy is older than its schedule says.
     ReplicationLate,
+    /// Nobody stands by any more for the owner of an aggregate on RADOS.
+    StandbyMissing,
     /// A volume is full, or nearly.
     VolumeFull,
 }
@@ -68,6 +70,7 @@ impl ConditionKind {
             ConditionKind::QuotaSoftLimit => "QUOTA_SOFT_LIMIT",
             ConditionKind::ReplicationFailing => "REPLICATION_FAILING",
             ConditionKind::ReplicationLate => "REPLICATION_LATE",
+            ConditionKind::StandbyMissing => "STANDBY_MISSING",
             ConditionKind::VolumeFull => "VOLUME_FULL",
         }
     }

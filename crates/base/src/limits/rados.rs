@@ -73,6 +73,15 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 /// Pause between two checks of another owner's touches.
 pub const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
+/// Maximum number of standbys of an aggregate that are listed. Each one reads the objects of all.
+pub const STANDBYS_MAX: usize = 8;
+
+/// Pause between two beats of a standby.
+pub const STANDBY_PERIOD: Duration = Duration::from_secs(1);
+
+/// Time without a beat after which a standby is not listed any more.
+pub const STANDBY_SILENCE: Duration = Duration::from_secs(5);
+
 /// Pause between two attempts to shut earlier owners out.
 pub const BLOCKLIST_RETRY: Duration = Duration::from_secs(1);
 

@@ -23,7 +23,7 @@ fn devices(place: &Place, options: &Options, log: bool) -> Result<(), String> {
             log_bytes: 16 << 20,
         };
         let process = Process::this("here");
-        let taken = connected.take(&process, &[], sizes, &clock, &std::thread::sleep);
+        let taken = connected.take(&process, &[], sizes, &clock, &std::thread::sleep, None);
         let taken = taken.unwrap_or_else(|e| panic!("{e}"));
         if taken.id().is_none() {
             let completed = taken.complete(AggregateId([1; 16]));

@@ -6,7 +6,8 @@
 //! late.
 //! Operations and their answers are delayed, each client's on one object in order. A machine's
 //! process dies, stops properly, or is suspended, with its operations under way or lost or held
-//! back; a machine is cut off; monitors do not answer, or refuse the blocklist; the database
+//! back; half of the processes are standbys, and one that stops may reserve the aggregate for
+//! another one; a machine is cut off; monitors do not answer, or refuse the blocklist; the database
 //! forgets; clocks run at different rates. After each event:
 //!
 //! - a reply leaves only from the newest owner that ever replied;
@@ -60,6 +61,8 @@ pub enum Bug {
     UnguardedTouch,
     /// A new owner replies while an earlier one may.
     NoWait,
+    /// A standby that found the aggregate free and came too late waits for nobody later.
+    KeepsFree,
     /// An owner that has ended is taken for the only one that could reply, however young it was.
     TrustsNewest,
     /// An owner that stops says that nobody replies, before the time of an earlier one is over.
@@ -73,22 +76,23 @@ pub enum Bug {
 }
 
 /// All bugs, each with a seed before the first one that exposes it.
-pub const BUGS: [(Bug, u64); 18] = [
+pub const BUGS: [(Bug, u64); 19] = [
     (Bug::NoSeal, 0),
     (Bug::SealHalf, 0),
-    (Bug::ReadsEarly, 900),
-    (Bug::NoBlocklist, 40),
+    (Bug::ReadsEarly, 980),
+    (Bug::NoBlocklist, 60),
     (Bug::WritesBeforeBlocklist, 20),
-    (Bug::WritesBeforeLock, 1_600),
-    (Bug::NoMap, 20),
-    (Bug::LateLock, 0),
-    (Bug::BreaksLockFirst, 1_150),
+    (Bug::WritesBeforeLock, 3_000),
+    (Bug::NoMap, 100),
+    (Bug::LateLock, 400),
+    (Bug::BreaksLockFirst, 1_300),
     (Bug::NoLease, 0),
-    (Bug::LateTouch, 0),
+    (Bug::LateTouch, 200),
     (Bug::UnguardedTouch, 0),
     (Bug::NoWait, 0),
-    (Bug::TrustsNewest, 1_500),
-    (Bug::ReleasesEarly, 0),
+    (Bug::KeepsFree, 100),
+    (Bug::TrustsNewest, 1_700),
+    (Bug::ReleasesEarly, 600),
     (Bug::TrustsRow, 0),
     (Bug::ReconnectsAfterShutdown, 0),
     (Bug::ReportsEarly, 0),

@@ -121,6 +121,8 @@ pub struct Process {
     pub holds: bool,
     /// True if it ends once everything is complete.
     pub stopping: bool,
+    /// True if it has found the aggregate free once.
+    found_free: bool,
     /// Operations without an answer.
     pub outstanding: usize,
     pub image: Image,
@@ -143,6 +145,11 @@ pub struct Process {
     placing: Vec<u64>,
     checkpoint: Option<Checkpoint>,
     blocklisted: bool,
+}
+
+/// Returns a process as an attribute.
+fn named(process: usize) -> Vec<u8> {
+    (process + 1).to_string().into_bytes()
 }
 
 fn code(error: &io::Error) -> i32 {
@@ -168,6 +175,7 @@ impl World {
             suspended: 0,
             holds: false,
             stopping: false,
+            found_free: false,
             outstanding: 0,
             image: Image {
                 superblock: None,
@@ -195,7 +203,10 @@ impl World {
             let silence = self.choices.between(200, SILENCE.as_millis() as u64);
             timing.silence = Duration::from_millis(silence);
         }
-        self.processes[number].rules = Owner::start(timing, now);
+        self.processes[number].rules = match self.choices.chance(1, 2) {
+            true => Owner::standby(timing, now),
+            false => Owner::start(timing, now),
+        };
         self.machines[machine].process = Some(number);
         self.at(0, Event::Tick(number));
     }
@@ -243,11 +254,22 @@ impl World {
         let early = self.has(Bug::ReleasesEarly) && of.rules.role() == OwnerRole::Owning;
         match of.rules.may_release(now) || early {
             true => {
-                let release = Request::Steps(steps::release(of.epoch));
+                let epoch = of.epoch;
+                let heir = self.heir(process);
+                let release = Request::Steps(steps::release(epoch, heir));
                 self.send(process, OWNER, release, Tag::Release);
             }
             false => self.end(process, false),
         }
+    }
+
+    /// Returns the process for which one that stops reserves the aggregate, if it does.
+    fn heir(&mut self, process: usize) -> Vec<u8> {
+        let of = self.processes[process].machine;
+        let machine = self.choices.index(self.machines.len());
+        let heir = self.machines[machine].process;
+        let heir = heir.filter(|_| machine != of && self.choices.chance(1, 2));
+        heir.map_or_else(Vec::new, named)
     }
 
     /// Returns true if a reply of this process may leave now.
@@ -260,6 +282,7 @@ impl World {
         match self.bug {
             Some(Bug::NoLease) => now >= of.rules.replies_from(),
             Some(Bug::NoWait) => now < of.until,
+            Some(Bug::KeepsFree) if of.found_free => now < of.until,
             _ => of.rules.may_reply(now),
         }
     }
@@ -324,8 +347,7 @@ impl World {
     }
 
     fn take(&mut self, process: usize, before: Option<u64>, epoch: u64) {
-        let number = process as u64 + 1;
-        let holder = number.to_string().into_bytes();
+        let holder = named(process);
         let mut steps = steps::take_epoch(before.map(Epoch), Epoch(epoch), holder.clone());
         let mut epoch = Epoch(epoch);
         if self.has(Bug::TrustsRow) {
@@ -520,6 +542,7 @@ impl World {
             described: owner.is_some(),
             ended,
             alone: record.alone || self.has(Bug::TrustsNewest),
+            reserved: record.is_reserved(&named(process)),
             locks,
         })
     }
@@ -530,7 +553,7 @@ impl World {
         let rules = &mut self.processes[process].rules;
         let actions = match (error, &tag) {
             (ESHUTDOWN, _) => rules.shut_out(),
-            (ECANCELED, Tag::TakeEpoch) => rules.epoch_refused(),
+            (ECANCELED, Tag::TakeEpoch) => rules.epoch_refused(now),
             (ECANCELED, _) => rules.guard_refused(),
             (EACCES | EPERM, Tag::Blocklist(_)) => rules.blocklist_refused(),
             (EBUSY, Tag::Lock) => rules.lock_held(),
@@ -564,7 +587,10 @@ impl World {
         let shuts_out_later = self.has(Bug::LateLock);
         let of = &mut self.processes[process];
         let actions = match (tag, reply) {
-            (Tag::Look, Reply::Found(Ok(found))) => of.rules.found(now, &found),
+            (Tag::Look, Reply::Found(Ok(found))) => {
+                of.found_free |= !found.described;
+                of.rules.found(now, &found)
+            }
             (Tag::TakeEpoch, _) => {
                 of.taken = true;
                 of.rules.epoch_taken(now)

@@ -1,0 +1,243 @@
+//! This server's part in an aggregate on RADOS: owner or standby, as its socket, its metrics and
+//! its conditions show it; and the switch to a standby.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use weir_base::Clock;
+use weir_node::control_socket::Commands;
+use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
+
+/// Role of a server.
+enum Role {
+    /// It waits; the newest state of the aggregate.
+    Standby(Option<Seen>),
+    /// It owns the aggregate.
+    Owner(Arc<Session>),
+}
+
+/// A server's part in an aggregate on RADOS.
+pub struct Member {
+    place: Place,
+    process: Process,
+    /// True if this server stands by after a switch.
+    stands_by: bool,
+    clock: Arc<dyn Clock>,
+    standbys: Standbys,
+    /// The role, and the time since when.
+    role: Mutex<(Role, Duration)>,
+    /// Notified when a standby is to serve.
+    switch: Notify,
+}
+
+impl Member {
+    /// Begins with a server that does not own the aggregate.
+    pub fn new(
+        place: Place,
+        process: Process,
+        stands_by: bool,
+        clock: Arc<dyn Clock>,
+        standbys: Standbys,
+    ) -> Member {
+        let since = clock.monotonic();
+        Member {
+            place,
+            process,
+            stands_by,
+            clock,
+            standbys,
+            role: Mutex::new((Role::Standby(None), since)),
+            switch: Notify::new(),
+        }
+    }
+
+    /// Notes what a standby has seen.
+    pub fn note_seen(&self, seen: &Seen) {
+        let (role, _) = &mut *self.role.lock();
+        if let Role::Standby(before) = role {
+            if before.is_none() {
+                self.standbys.join();
+            }
+            *before = Some(seen.clone());
+        }
+    }
+
+    /// Notes that this server owns the aggregate.
+    pub fn note_owner(&self, session: &Arc<Session>) {
+        let owner = Role::Owner(Arc::clone(session));
+        *self.role.lock() = (owner, self.clock.monotonic());
+        self.standbys.leave();
+    }
+
+    /// Returns true if this server stands by after a switch.
+    pub fn stands_by(&self) -> bool {
+        self.stands_by
+    }
+
+    /// Waits until a standby is to serve.
+    pub async fn switched(&self) {
+        self.switch.notified().await;
+    }
+
+    /// Returns true if there was a standby, and is none.
+    pub fn lacks_standby(&self) -> bool {
+        self.standbys.were_there() && self.standbys.others().is_empty()
+    }
+
+    /// Makes a standby serve: the one on the host `host`, if it is not empty. Returns its process.
+    fn hand_over(&self, host: &str) -> Result<Process> {
+        let (role, _) = &*self.role.lock();
+        let session = match role {
+            Role::Owner(session) => session,
+            Role::Standby(seen) => {
+                let owner = seen.as_ref().and_then(|seen| seen.owner.as_ref());
+                let owner = owner.map_or_else(|| "its owner".to_owned(), Process::to_string);
+                bail!("cannot switch: this server stands by (ask {owner})");
+            }
+        };
+        let others = self.standbys.others();
+        ensure!(
+            !others.is_empty(),
+            "cannot switch: nobody stands by (start another server with --standby)"
+        );
+        let named = |one: &Standby| host.is_empty() || one.process.host == host;
+        let Some(heir) = others.into_iter().find(named) else {
+            bail!("cannot switch: no server stands by on {host} (`weir cluster show` lists them)");
+        };
+        session.reserve_for(&heir.process);
+        self.switch.notify_one();
+        Ok(heir.process)
+    }
+
+    /// Describes the aggregate and its servers for programs.
+    fn data(&self) -> Value {
+        let (role, since) = &*self.role.lock();
+        let this = described(&self.process);
+        let (name, owner, epoch, fault) = match role {
+            Role::Owner(session) => ("OWNER", Some(this.clone()), Some(session.epoch().0), None),
+            Role::Standby(seen) => {
+                let seen = seen.as_ref();
+                let owner = seen.and_then(|seen| seen.owner.as_ref());
+                let epoch = seen.and_then(|seen| seen.epoch);
+                let fault = seen.and_then(|seen| seen.fault.clone());
+                ("STANDBY", owner.map(described), epoch, fault)
+            }
+        };
+        let standbys: Vec<Value> = self.standbys.others().iter().map(standby).collect();
+        json!({
+            "aggregate": self.place.to_string(),
+            "role": name,
+            "server": this,
+            "roleSeconds": (self.clock.monotonic().saturating_sub(*since)).as_secs(),
+            "owner": owner,
+            "epoch": epoch,
+            "fault": fault,
+            "otherStandbys": standbys,
+        })
+    }
+
+    /// Describes the aggregate and its servers in lines of a name and a value.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let (role, since) = &*self.role.lock();
+        let time = self.clock.monotonic().saturating_sub(*since).as_secs();
+        let mut lines = vec![("aggregate", self.place.to_string())];
+        match role {
+            Role::Owner(session) => {
+                lines.push(("role", format!("owner, for {time} s")));
+                lines.push(("owner", self.process.to_string()));
+                lines.push(("epoch", session.epoch().0.to_string()));
+            }
+            Role::Standby(seen) => {
+                lines.push(("role", format!("standby, for {time} s")));
+                let owner = seen.as_ref().and_then(|seen| seen.owner.as_ref());
+                let nobody = || "none: its last one has ended".to_owned();
+                lines.push(("owner", owner.map_or_else(nobody, Process::to_string)));
+                let epoch = seen.as_ref().and_then(|seen| seen.epoch);
+                lines.push(("epoch", epoch.map_or("none".to_owned(), |e| e.to_string())));
+                if let Some(fault) = seen.as_ref().and_then(|seen| seen.fault.as_ref()) {
+                    lines.push(("fault", fault.clone()));
+                }
+            }
+        }
+        let others = self.standbys.others();
+        let names = others.iter().map(|one| one.process.to_string());
+        let names: Vec<String> = names.collect();
+        let listed = match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.join(", "),
+        };
+        lines.push(("other standbys", listed));
+        lines
+    }
+
+    /// Returns the metrics.
+    pub fn render(&self) -> String {
+        let epoch = match &self.role.lock().0 {
+            Role::Owner(session) => session.epoch().0,
+            Role::Standby(_) => 0,
+        };
+        let standbys = self.standbys.others().len();
+        format!(
+            "# HELP weir_cluster_epoch Number of this server's ownership of the aggregate on RADOS: one more at each takeover.\n\
+             # TYPE weir_cluster_epoch gauge\n\
+             weir_cluster_epoch {epoch}\n\
+             # HELP weir_cluster_standbys Servers that stand by for the aggregate on RADOS.\n\
+             # TYPE weir_cluster_standbys gauge\n\
+             weir_cluster_standbys {standbys}\n"
+        )
+    }
+}
+
+fn described(process: &Process) -> Value {
+    json!({"host": process.host, "process": process.process})
+}
+
+fn standby(one: &Standby) -> Value {
+    let mut described = described(&one.process);
+    described["since"] = json!(one.since);
+    described["silentSeconds"] = json!(one.silent.as_secs());
+    described
+}
+
+/// Commands of a server with an aggregate on RADOS.
+pub struct ClusterCommands {
+    /// The server's part; `None` if its aggregate is elsewhere. Not kept alive: the socket's
+    /// threads outlive the server.
+    pub member: Option<Weak<Member>>,
+    /// All other commands; `None` while it stands by.
+    pub next: Option<Arc<dyn Commands>>,
+}
+
+impl Commands for ClusterCommands {
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        let Some(request) = request.strip_prefix("cluster ") else {
+            return match &self.next {
+                Some(next) => next.run(request, say),
+                None => bail!(
+                    "cannot run the command: this server stands by and serves no clients (`weir cluster show` names the owner)"
+                ),
+            };
+        };
+        let Some(member) = self.member.as_ref().and_then(Weak::upgrade) else {
+            bail!("cannot run the command: this server's aggregate is not on RADOS");
+        };
+        match request.split_once(' ').unwrap_or((request, "")) {
+            ("show", "") => {
+                let lines = member.lines();
+                let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
+                for (name, value) in &lines {
+                    say(&format!("note {name:<width$}{value}"))?;
+                }
+                Ok(String::new())
+            }
+            ("show", "--json") => Ok(member.data().to_string()),
+            ("takeover", host) => Ok(format!("{} takes over", member.hand_over(host)?)),
+            _ => bail!("'cluster {request}' is not known"),
+        }
+    }
+}
