@@ -322,7 +322,7 @@ Filesystem               kbytes       used      avail capacity Mounted on       
         self.assertRegex(self.fine("volume show -volume lin*"), r"""\A\
 Vserver   Volume       Aggregate    State      Type       Size  Available Used%
 --------- ------------ ------------ ---------- ---- ---------- ---------- -----
-SVM       lines        pool         online     RW         16GB    16.00GB    0%
+SVM       lines        pool         online     RW         16GB +\d+\.\d\dGB    0%
 \Z""".replace("\\\n", "", 1))
         self.says(f"volume size {here}", 'vol size: Volume "SVM:lines" has size 16g.\n')
         self.says(f"volume size {here} -new-size +4g", 'vol size: Volume "SVM:lines" size set to 20g.\n')
