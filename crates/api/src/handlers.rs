@@ -808,7 +808,7 @@ impl Asked<'_> {
         };
         let after = q.after().unwrap_or_default().to_owned();
         let rules = volume.quotas.rules.iter();
-        let rest = rules.filter(|rule| *rule.id > *after);
+        let rest = rules.filter(|rule| *rule.id > *after && !rule.subject.is_tree());
         Ok(objects(q.page(
             rest.map(|rule| (rule.id.to_string(), rule)),
             |(id, _)| id,

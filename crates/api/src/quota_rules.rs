@@ -18,6 +18,8 @@ pub fn shown(name: &QuotaRuleName, rule: &QuotaRule) -> Object {
         QuotaSubject::DefaultGroup => ("DEFAULT_GROUP_QUOTA", None),
         QuotaSubject::User(id) => ("INDIVIDUAL_USER_QUOTA", Some(id)),
         QuotaSubject::Group(id) => ("INDIVIDUAL_GROUP_QUOTA", Some(id)),
+        // The API has no type for them; lists leave them out.
+        QuotaSubject::DefaultTree | QuotaSubject::Tree(_) => ("TYPE_UNSPECIFIED", None),
     };
     let mut m = Made::over(&rule.extra);
     m.set("name", name.to_string())

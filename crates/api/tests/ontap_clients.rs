@@ -174,11 +174,81 @@ async fn kinds_that_are_not_here_are_empty_lists() {
         .await;
     n.refused("GET", "storage/nothing", Value::Null, 404, "3")
         .await;
-    let rule = json!({"svm": {"name": "SVM"}, "volume": {"name": "vol"}, "type": "tree"});
-    n.refused("POST", "storage/quota/rules", rule, 400, "262196")
-        .await;
-    let qtree = json!({"svm": {"name": "SVM"}, "volume": {"name": "vol"}, "name": "q"});
-    n.refused("POST", "storage/qtrees", qtree, 400, "262196")
-        .await;
     assert_eq!(n.get("storage/qtrees").await["num_records"], 3);
+}
+
+/// The requests of Trident's driver `ontap-nas-economy` for one qtree's life.
+#[tokio::test]
+async fn qtrees_and_their_quotas() {
+    let n = node().await;
+    let of = json!({"svm": {"name": "SVM"}, "volume": {"name": "vol"}});
+    let with = |more: Value| {
+        let mut body = of.clone();
+        let more = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(more);
+        body
+    };
+    let all = json!({"type": "tree", "qtree": {"name": ""}, "space": {"hard_limit": -1}});
+    n.done("POST", "storage/quota/rules", with(all)).await;
+    let named = json!({"name": "trident_pvc_1", "unix_permissions": 777,
+        "security_style": "unix", "export_policy": {"name": "default"}});
+    n.done("POST", "storage/qtrees", with(named)).await;
+    let found = "storage/qtrees?volume.name=vol&svm.name=SVM&name=trident_*&fields=*";
+    let found = n.get(found).await;
+    let one = &found["records"][0];
+    assert_eq!(
+        (
+            &found["num_records"],
+            &one["name"],
+            &one["unix_permissions"]
+        ),
+        (&json!(1), &json!("trident_pvc_1"), &json!(777))
+    );
+    assert_eq!(one["nas"]["path"], "/vol/trident_pvc_1");
+    let volume = one["volume"]["uuid"].as_str().unwrap();
+    let at = format!("storage/qtrees/{volume}/{}", one["id"]);
+    assert_eq!(n.get(&at).await["id"], one["id"]);
+
+    let limit = json!({"type": "tree", "qtree": {"name": "trident_pvc_1"},
+        "space": {"hard_limit": 1 << 30}});
+    n.done("POST", "storage/quota/rules", with(limit)).await;
+    let rules = "storage/quota/rules?type=tree&volume.name=vol&qtree.name=trident_pvc_1&fields=*";
+    let rule = &n.get(rules).await["records"][0];
+    assert_eq!(rule["space"], json!({"hard_limit": 1 << 30}));
+    assert_eq!(rule["qtree"]["id"], one["id"]);
+    let rule = format!("storage/quota/rules/{}", rule["uuid"].as_str().unwrap());
+    let larger = json!({"space": {"hard_limit": "2147483648"}});
+    n.done("PATCH", &rule, larger).await;
+
+    n.done("PATCH", &at, json!({"name": "deleted_1"})).await;
+    // The rule goes with its qtree.
+    let renamed = n.get(&format!("{rule}?fields=*")).await;
+    assert_eq!(renamed["qtree"]["name"], "deleted_1");
+    assert_eq!(renamed["space"]["hard_limit"], 1_u64 << 31);
+
+    let refused = [
+        ("POST", "storage/qtrees", with(json!({})), 400, "262197"),
+        (
+            "PATCH",
+            at.as_str(),
+            json!({"security_style": "ntfs"}),
+            400,
+            "262196",
+        ),
+        (
+            "PATCH",
+            at.as_str(),
+            json!({"colour": "red"}),
+            400,
+            "262179",
+        ),
+    ];
+    for (verb, path, body, status, code) in refused {
+        n.refused(verb, path, body, status, code).await;
+    }
+    let nobody = json!({"type": "tree", "qtree": {"name": "nobody"}});
+    n.refused("POST", "storage/quota/rules", with(nobody), 400, "262197")
+        .await;
+    n.done("DELETE", &at, Value::Null).await;
+    n.refused("GET", &at, Value::Null, 404, "4").await;
 }

@@ -1,4 +1,4 @@
-//! Quota rules: limits of what users and groups hold in a volume.
+//! Quota rules: limits of what users, groups and qtrees hold in a volume.
 
 use crate::timestamp::Stamp;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,17 @@ pub enum QuotaSubject {
     User(u32),
     /// The group with this number.
     Group(u32),
+    /// Each qtree without a rule of its own.
+    DefaultTree,
+    /// The qtree with this number.
+    Tree(u32),
+}
+
+impl QuotaSubject {
+    /// Returns true for a rule of qtrees, which the NetApp Volumes API does not have.
+    pub fn is_tree(self) -> bool {
+        matches!(self, QuotaSubject::DefaultTree | QuotaSubject::Tree(_))
+    }
 }
 
 /// Limits of usage; 0: none.
@@ -95,6 +106,8 @@ impl Quotas {
                 QuotaSubject::DefaultGroup => "g".to_owned(),
                 QuotaSubject::User(number) => format!("u{number}"),
                 QuotaSubject::Group(number) => format!("g{number}"),
+                QuotaSubject::DefaultTree => "t".to_owned(),
+                QuotaSubject::Tree(number) => format!("t{number}"),
             };
             let QuotaLimits {
                 bytes,
@@ -143,6 +156,8 @@ impl Quotas {
                 QuotaSubject::DefaultGroup => out.default_group = Some(limit),
                 QuotaSubject::User(id) => drop(out.own.insert(QuotaId::user(id), limit)),
                 QuotaSubject::Group(id) => drop(out.own.insert(QuotaId::group(id), limit)),
+                QuotaSubject::DefaultTree => out.default_tree = Some(limit),
+                QuotaSubject::Tree(id) => drop(out.own.insert(QuotaId::tree(id), limit)),
             }
         }
         out
@@ -163,6 +178,8 @@ fn read_rule(line: &str, now: Stamp) -> Option<QuotaRule> {
         ("g", None) => (QuotaSubject::DefaultGroup, "default-group".to_owned()),
         ("u", Some(n)) => (QuotaSubject::User(n), format!("user-{n}")),
         ("g", Some(n)) => (QuotaSubject::Group(n), format!("group-{n}")),
+        ("t", None) => (QuotaSubject::DefaultTree, "default-tree".to_owned()),
+        ("t", Some(n)) => (QuotaSubject::Tree(n), format!("tree-{n}")),
         _ => return None,
     };
     let mut limits = [0; 4];

@@ -116,6 +116,7 @@ impl Op<'_> {
             _ if caller.unix.is_root() => true,
             QuotaKind::User => caller.unix.uid == owner.id,
             QuotaKind::Group => caller.unix.in_group(owner.id),
+            QuotaKind::Tree => false,
         }
     }
 }

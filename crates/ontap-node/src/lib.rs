@@ -5,6 +5,7 @@
 //! manager. All others are mutations of the control plane, in the name of the user who sends them.
 
 mod performance;
+mod qtrees;
 mod quotas;
 mod shares;
 mod storage;
@@ -30,7 +31,8 @@ use weir_ontap::cluster::{
     Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{
-    Aggregate, NamedKind, Physical, QuotaRule, QuotaState, QuotaUse, Settings, StoragePolicy, Svm,
+    Aggregate, NamedKind, Physical, Qtree, QuotaRule, QuotaState, QuotaUse, Settings,
+    StoragePolicy, Svm,
 };
 use weir_pair_node::{Pair, Shown};
 use weir_relations::manager::{Manager, NO_ENTRIES, Preconditions, Refused, Relations, Verb};
@@ -603,6 +605,10 @@ impl Cluster for AsUser {
         pair.hand_over().map_err(refused)
     }
 
+    fn qtrees(&self, of: Option<&Path>) -> Vec<Qtree> {
+        self.all_qtrees(of)
+    }
+
     fn quota_rules(&self) -> Vec<QuotaRule> {
         self.all_quota_rules()
     }
@@ -779,6 +785,18 @@ impl Cluster for AsUser {
                 self.submit(Mutation::SplitVolume(name))
             }
             Change::Share { volume, name } => self.change_share(&volume, name),
+            Change::QtreeCreate {
+                volume,
+                name,
+                permissions,
+            } => self.create_qtree(&volume, &name, permissions),
+            Change::QtreeModify {
+                volume,
+                name,
+                to,
+                permissions,
+            } => self.modify_qtree(&volume, &name, to.as_deref(), permissions),
+            Change::QtreeDelete { volume, name } => self.delete_qtree(&volume, &name),
             Change::QuotaSet {
                 volume,
                 target,

@@ -26,6 +26,8 @@ fn target(subject: QuotaSubject) -> QuotaTarget {
         QuotaSubject::DefaultGroup => QuotaTarget::DefaultGroup,
         QuotaSubject::User(id) => QuotaTarget::User(id),
         QuotaSubject::Group(id) => QuotaTarget::Group(id),
+        QuotaSubject::DefaultTree => QuotaTarget::DefaultTree,
+        QuotaSubject::Tree(id) => QuotaTarget::Tree(id),
     }
 }
 
@@ -35,18 +37,16 @@ fn subject(target: QuotaTarget) -> QuotaSubject {
         QuotaTarget::DefaultGroup => QuotaSubject::DefaultGroup,
         QuotaTarget::User(id) => QuotaSubject::User(id),
         QuotaTarget::Group(id) => QuotaSubject::Group(id),
+        QuotaTarget::DefaultTree => QuotaSubject::DefaultTree,
+        QuotaTarget::Tree(id) => QuotaSubject::Tree(id),
     }
 }
 
 /// Returns the id of a new rule in the control plane: `user-1001`, `default-group`.
 fn id_of(target: QuotaTarget) -> String {
-    match target {
-        QuotaTarget::DefaultUser | QuotaTarget::DefaultGroup => {
-            format!("default-{}", target.kind())
-        }
-        QuotaTarget::User(_) | QuotaTarget::Group(_) => {
-            format!("{}-{}", target.kind(), target.name())
-        }
+    match target.is_default() {
+        true => format!("default-{}", target.kind()),
+        false => format!("{}-{}", target.kind(), target.name()),
     }
 }
 
@@ -59,6 +59,7 @@ fn usage(volume: &Path, entry: &QuotaEntry) -> QuotaUse {
             target: match id.kind {
                 QuotaKind::User => QuotaTarget::User(id.id),
                 QuotaKind::Group => QuotaTarget::Group(id.id),
+                QuotaKind::Tree => QuotaTarget::Tree(id.id),
             },
             limits: QuotaLimits {
                 bytes: limit.bytes,
@@ -138,6 +139,12 @@ impl AsUser {
         new: bool,
         limits: QuotaLimits,
     ) -> Answer<()> {
+        if matches!(target, QuotaTarget::DefaultTree | QuotaTarget::Tree(_))
+            && !self.server.engine.has_trees()
+        {
+            let why = "The data folder was made by an earlier version, and has no qtrees: stop the server, run `weir upgrade`, and start it again.";
+            return Err(Failure::new(Reason::Unsupported, why));
+        }
         let volume = self.volume(volume)?;
         let there = volume.quotas.of(subject(target));
         let mutation = match (new, there) {

@@ -1,8 +1,8 @@
 //! Cluster that commands read and change: itself, its volumes, snapshots and relationships.
 
 use crate::storage::{
-    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, QuotaLimits, QuotaRule,
-    QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
+    Aggregate, Details, NamedKind, Physical, PolicyChange, PolicyKey, Qtree, QuotaLimits,
+    QuotaRule, QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -207,6 +207,33 @@ pub enum Change {
         volume: Path,
         /// The name of its share from now on; `None`: it is none any more.
         name: Option<String>,
+    },
+    /// `volume qtree create`
+    QtreeCreate {
+        /// The volume, on this node.
+        volume: Path,
+        /// The qtree's name, new in the volume's root directory.
+        name: String,
+        /// Permission bits of its folder; `None`: 755.
+        permissions: Option<u32>,
+    },
+    /// `volume qtree modify` and `rename`: what is `None` stays.
+    QtreeModify {
+        /// The volume, on this node.
+        volume: Path,
+        /// The qtree's name.
+        name: String,
+        /// Its new name.
+        to: Option<String>,
+        /// Permission bits of its folder.
+        permissions: Option<u32>,
+    },
+    /// `volume qtree delete`, with all that is in it and its quota rule.
+    QtreeDelete {
+        /// The volume, on this node.
+        volume: Path,
+        /// The qtree's name.
+        name: String,
     },
     /// `volume quota policy rule create` and `modify`: limits replace those of the target.
     QuotaSet {
@@ -573,11 +600,16 @@ pub trait Cluster: Send + Sync {
             "This node is not one of a pair.",
         ))
     }
+    /// Returns the qtrees of all volumes or of one, by volume and name; number 0 is none of them.
+    fn qtrees(&self, of: Option<&Path>) -> Vec<Qtree> {
+        let _ = of;
+        Vec::new()
+    }
     /// Quota rules of all volumes, by volume and target.
     fn quota_rules(&self) -> Vec<QuotaRule> {
         Vec::new()
     }
-    /// Usage of all users and groups of volumes whose quotas hold, by volume and number.
+    /// Usage of all users, groups and qtrees of volumes whose quotas hold, by volume and number.
     fn quota_report(&self) -> Vec<QuotaUse> {
         Vec::new()
     }

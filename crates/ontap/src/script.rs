@@ -20,8 +20,8 @@ use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
 use crate::storage::{
-    Aggregate, Details, NamedKind, QuotaLimits, QuotaRule, QuotaState, QuotaTarget, QuotaUse,
-    Settings, StoragePolicy, Svm,
+    Aggregate, Details, NamedKind, Qtree, QuotaLimits, QuotaRule, QuotaState, QuotaTarget,
+    QuotaUse, Settings, StoragePolicy, Svm,
 };
 
 /// State of the cluster; tests reach in as they like.
@@ -37,6 +37,8 @@ pub struct State {
     pub shares: Vec<crate::cluster::Share>,
     /// The pair that the node is one of.
     pub pair: Option<own::Failover>,
+    /// Qtrees of all volumes.
+    pub qtrees: Vec<Qtree>,
     /// Quota rules of all volumes.
     pub quota_rules: Vec<QuotaRule>,
     /// Usage of users and groups, which no rule changes.
@@ -385,9 +387,6 @@ impl State {
             Change::Relation(verb) => self.relate(&verb)?,
             // Tests of it have a node.
             Change::SnapshotRestore { .. } => {}
-            change @ (Change::QuotaSet { .. }
-            | Change::QuotaRemove { .. }
-            | Change::QuotasOn { .. }) => self.change_quotas(change),
             Change::SnapshotCreate {
                 path,
                 name,
@@ -481,6 +480,7 @@ impl State {
                     v.parent = None;
                 }
             }
+            change => self.change_quotas(change),
         }
         Ok(())
     }
@@ -495,6 +495,37 @@ impl State {
             } => self.quota_rule((volume, target), Some(limits)),
             Change::QuotaRemove { volume, target } => self.quota_rule((volume, target), None),
             Change::QuotasOn { on, .. } => self.quotas_off = !on,
+            Change::QtreeCreate {
+                volume,
+                name,
+                permissions,
+            } => {
+                let qtree = Qtree {
+                    volume,
+                    number: 100 + self.qtrees.len() as u32,
+                    name,
+                    permissions: permissions.unwrap_or(0o755),
+                    owner: 0,
+                    group: 0,
+                };
+                self.qtrees.push(qtree);
+            }
+            Change::QtreeModify {
+                volume,
+                name,
+                to,
+                permissions,
+            } => {
+                let is_it = |q: &&mut Qtree| q.volume == volume && q.name == name;
+                if let Some(qtree) = self.qtrees.iter_mut().find(is_it) {
+                    qtree.name = to.unwrap_or(name);
+                    qtree.permissions = permissions.unwrap_or(qtree.permissions);
+                }
+            }
+            Change::QtreeDelete { volume, name } => {
+                let other = |q: &Qtree| q.volume != volume || q.name != name;
+                self.qtrees.retain(other);
+            }
             _ => {}
         }
     }
@@ -625,6 +656,12 @@ impl Cluster for Script {
     fn hand_over(&self) -> Result<(), Failure> {
         self.state().handed_over += 1;
         Ok(())
+    }
+
+    fn qtrees(&self, of: Option<&Path>) -> Vec<Qtree> {
+        let mut all = self.state().qtrees.clone();
+        all.retain(|qtree| of.is_none_or(|of| qtree.volume == *of));
+        all
     }
 
     fn quota_rules(&self) -> Vec<QuotaRule> {

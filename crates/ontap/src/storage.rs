@@ -225,6 +225,10 @@ pub enum QuotaTarget {
     User(u32),
     /// The group with this number.
     Group(u32),
+    /// Each qtree without a rule of its own.
+    DefaultTree,
+    /// The qtree with this number.
+    Tree(u32),
 }
 
 impl QuotaTarget {
@@ -233,16 +237,43 @@ impl QuotaTarget {
         match self {
             QuotaTarget::DefaultUser | QuotaTarget::User(_) => "user",
             QuotaTarget::DefaultGroup | QuotaTarget::Group(_) => "group",
+            QuotaTarget::DefaultTree | QuotaTarget::Tree(_) => "tree",
         }
     }
 
     /// Returns the target as text: a number, empty for a default.
     pub fn name(self) -> String {
         match self {
-            QuotaTarget::DefaultUser | QuotaTarget::DefaultGroup => String::new(),
-            QuotaTarget::User(id) | QuotaTarget::Group(id) => id.to_string(),
+            QuotaTarget::DefaultUser | QuotaTarget::DefaultGroup | QuotaTarget::DefaultTree => {
+                String::new()
+            }
+            QuotaTarget::User(id) | QuotaTarget::Group(id) | QuotaTarget::Tree(id) => {
+                id.to_string()
+            }
         }
     }
+
+    /// Returns true for a rule of those without one of their own.
+    pub fn is_default(self) -> bool {
+        self.name().is_empty()
+    }
+}
+
+/// A qtree: a folder of a volume that is counted and limited by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qtree {
+    /// The volume.
+    pub volume: Path,
+    /// Its number, unique in the volume; 0 is the volume outside of all others.
+    pub number: u32,
+    /// Name of the folder; empty for number 0.
+    pub name: String,
+    /// Permission bits of the folder.
+    pub permissions: u32,
+    /// Number of the folder's owner.
+    pub owner: u32,
+    /// Number of the folder's group.
+    pub group: u32,
 }
 
 /// Limits of a quota; 0: none.
@@ -269,10 +300,10 @@ pub struct QuotaRule {
     pub limits: QuotaLimits,
 }
 
-/// Usage of one user or group of a volume with quotas.
+/// Usage of one user, group or qtree of a volume with quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaUse {
-    /// The volume, the user or group, and its limits.
+    /// The volume, the user, group or qtree, and its limits.
     pub rule: QuotaRule,
     /// Bytes that it holds.
     pub used_bytes: u64,

@@ -120,6 +120,10 @@ fn what_cannot_be_is_refused_in_ontaps_words() {
         ),
         (
             format!("{modify} 7 -qtree q1"),
+            "users and groups are limited in the whole volume",
+        ),
+        (
+            format!("{RULE} create {AT} -type tree -target q1"),
             "Qtree \"q1\" does not exist in volume \"vol\" in Vserver \"SVM\"",
         ),
         (
@@ -218,4 +222,56 @@ vol                user    1001       1MB   80MB       2       -   1001
     for (name, value) in [("disk-used", 1 << 20), ("disk-limit", 80 << 20)] {
         assert!(one.fields.contains(&(name, Scalar::Number(value))));
     }
+}
+
+#[test]
+fn qtrees_and_their_rules() {
+    let script = script();
+    let at = "-vserver SVM -volume vol -qtree q1";
+    let create = format!("volume qtree create {at} -security-style unix -unix-permissions 770");
+    assert_eq!(does(&script, &create), "");
+    assert_eq!(
+        does(&script, "volume qtree show -volume vol"),
+        "\
+Vserver    Volume        Qtree        Style        Oplocks   Status
+---------- ------------- ------------ ------------ --------- --------
+SVM        vol           \"\"           unix         enable    normal
+SVM        vol           q1           unix         enable    normal
+2 entries were displayed.
+"
+    );
+    let rule = |verb: &str, more: &str| {
+        let target = format!("{RULE} {verb} {AT} -type tree -target q1 -qtree \"\" {more}");
+        does(&script, &target)
+    };
+    rule("create", "-disk-limit 1GB");
+    does(&script, &format!("volume qtree rename {at} -newname q2"));
+    let shown = does(&script, &format!("{RULE} show -type tree"));
+    let row = "tree   q2        \"\"      -             1GB        -       -        -          -\n";
+    assert!(shown.ends_with(row), "{shown}");
+    let number = script.state().qtrees.first().unwrap().number;
+    let held = QuotaUse {
+        rule: script.state().quota_rules.first().unwrap().clone(),
+        used_bytes: 4096,
+        used_files: 3,
+    };
+    script.state().quota_uses = vec![held];
+    let report = does(&script, "volume quota report");
+    let row =
+        format!("vol      q2        tree    {number}        4KB    1GB       3       -   q2\n");
+    assert!(report.ends_with(&row), "{report}");
+    let gone = execute(&format!("volume qtree delete {at}"), &script).unwrap_err();
+    assert!(
+        gone.contains("There are no entries matching your query."),
+        "{gone}"
+    );
+    let at = at.replace("q1", "q2");
+    let other = format!("volume qtree modify {at} -security-style ntfs");
+    let refused = execute(&other, &script).unwrap_err();
+    assert!(
+        refused.contains("qtrees have what their volume has"),
+        "{refused}"
+    );
+    does(&script, &format!("volume qtree delete {at} -force true"));
+    assert!(script.state().qtrees.is_empty());
 }

@@ -22,9 +22,15 @@ pub const USAGE: Feature = Feature {
     about: "count the space and files of each user and group, so that quotas can be set",
 };
 
+/// Files belong to trees (qtrees) within their volume, which are counted and limited like users.
+pub const TREES: Feature = Feature {
+    name: "trees",
+    about: "make qtrees: folders of a volume that are counted and limited by themselves",
+};
+
 /// Features that this program knows. A new one is added here, and read and written only where it is
 /// on. A folder that this program makes has them all.
-pub const FEATURES: &[Feature] = &[USAGE];
+pub const FEATURES: &[Feature] = &[USAGE, TREES];
 
 /// Format of a data folder, compared with this program's.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -195,18 +195,18 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.attr(&mut cx.engine).ok()
     }
 
-    /// Returns the space and inodes of the file's volume.
-    pub fn statfs(&self) -> StatFs {
-        self.volume().statfs()
+    /// Returns the space and inodes of the file's volume, or of its tree if that is limited.
+    pub fn statfs(&self, attr: &Attr) -> StatFs {
+        self.volume().statfs_at(attr)
     }
 
-    /// Returns the bytes that an owner may still write, by the volume's space and by the quotas of
-    /// the user and the group.
-    pub fn available_to(&self, uid: u32, gid: u32) -> u64 {
-        let ids = [QuotaId::user(uid), QuotaId::group(gid)];
+    /// Returns the bytes that may still be written to a file with these attributes, by the space of
+    /// the volume and by the quotas of the tree, the user and the group.
+    pub fn available_to(&self, attr: &Attr) -> u64 {
+        let ids = [QuotaId::user(attr.uid), QuotaId::group(attr.gid)];
         let entries = ids.into_iter().filter_map(|id| self.volume().quota_of(id));
         let left = entries.filter_map(|entry| entry.left());
-        left.fold(self.statfs().available, u64::min)
+        left.fold(self.statfs(attr).available, u64::min)
     }
 
     /// Returns true if the volume has quotas, and the limits of users without their own.
@@ -223,12 +223,13 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.who.unix.is_root()
     }
 
-    /// Like [`Operand::available_to`], for files that the caller makes.
-    pub fn available_to_caller(&self) -> u64 {
+    /// Like [`Operand::available_to`], for files that the caller makes beside the one of `attr`.
+    pub fn available_to_caller(&self, attr: &Attr) -> u64 {
         let unix = &self.who.unix;
+        let (uid, gid) = (unix.uid, unix.gid);
         match unix.is_root() {
-            true => self.statfs().available,
-            false => self.available_to(unix.uid, unix.gid),
+            true => self.statfs(attr).available,
+            false => self.available_to(&Attr { uid, gid, ..*attr }),
         }
     }
 

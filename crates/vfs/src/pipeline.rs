@@ -78,7 +78,7 @@ use std::borrow::Cow;
 use std::task::Poll;
 use weir_base::{Time, VolumeId};
 use weir_qos::{Direction, Metadata, Nanos};
-use weir_volume::{CallKey, EngineContext};
+use weir_volume::{CallKey, EngineContext, Limits};
 
 /// One operation's context, kept while it is run again: what was fetched for it, and what it was
 /// charged.
@@ -364,8 +364,11 @@ impl<A> Operand<'_, A> {
         cx: &mut OpContext,
         operation: impl FnOnce(&mut EngineContext) -> Result<T, Halt>,
     ) -> OpResult<T> {
-        // Root is not limited: what it writes counts for the owner of the file.
-        cx.engine.quotas = !self.who.unix.is_root();
+        // Root is limited only by trees: what it writes counts for the owner of the file.
+        cx.engine.limits = match self.who.unix.is_root() {
+            true => Limits::Trees,
+            false => Limits::All,
+        };
         operation(&mut cx.engine).map_err(|halt| halt.of(&self.export.volume))
     }
 }

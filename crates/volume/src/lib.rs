@@ -42,7 +42,7 @@ pub use ops::convert::Conversion;
 pub use ops::pin::Pin;
 pub use ops::side::SetHow;
 pub use ops::stream::Stream;
-pub use overlay::context::EngineContext;
+pub use overlay::context::{EngineContext, Limits};
 pub use overlay::receiving::Incoming;
 pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
@@ -51,7 +51,7 @@ pub use types::{
     AtEnd, Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found,
     FsError, Guard, Linked, QuotaEntry, QuotaId, QuotaKind, QuotaLimit, QuotaRules, QuotaState,
     QuotaUsage, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, Replaced, Seek, SetAttr,
-    SetIds, SetTime, Sought, Stability, StatFs, Stop, Written, without_set_ids,
+    SetIds, SetTime, Sought, Stability, StatFs, Stop, Tree, Written, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

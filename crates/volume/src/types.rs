@@ -92,6 +92,8 @@ pub struct Attr {
     pub change: u64,
     /// Source of the access decision.
     pub guard: Guard,
+    /// Number of the tree (qtree) that the inode belongs to; 0: none.
+    pub tree: u32,
 }
 
 /// Source of access decisions for an inode.
@@ -582,14 +584,16 @@ pub enum QuotaKind {
     User,
     /// The group of an inode.
     Group,
+    /// The tree (qtree) that an inode belongs to.
+    Tree,
 }
 
-/// A user or a group, by number.
+/// A user, a group or a tree, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QuotaId {
     /// The kind of owner.
     pub kind: QuotaKind,
-    /// Number of the user or the group.
+    /// Number of the user, the group or the tree.
     pub id: u32,
 }
 
@@ -609,6 +613,12 @@ impl QuotaId {
     /// Returns the group with this number.
     pub fn group(id: u32) -> QuotaId {
         let kind = QuotaKind::Group;
+        QuotaId { kind, id }
+    }
+
+    /// Returns the tree with this number.
+    pub fn tree(id: u32) -> QuotaId {
+        let kind = QuotaKind::Tree;
         QuotaId { kind, id }
     }
 }
@@ -669,18 +679,21 @@ impl QuotaLimit {
 /// The quotas of a volume.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QuotaRules {
-    /// Limits of users and groups that have their own.
+    /// Limits of users, groups and trees that have their own.
     pub own: BTreeMap<QuotaId, QuotaLimit>,
     /// Limits of every other user but root.
     pub default_user: Option<QuotaLimit>,
     /// Limits of every other group but that of root.
     pub default_group: Option<QuotaLimit>,
+    /// Limits of every other tree.
+    pub default_tree: Option<QuotaLimit>,
 }
 
 impl QuotaRules {
     /// Returns true if nothing is limited.
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.default_user.is_none() && self.default_group.is_none()
+        let defaults = [self.default_user, self.default_group, self.default_tree];
+        self.own.is_empty() && defaults.iter().all(Option::is_none)
     }
 
     /// Returns the limits of an owner; `None`: it has none.
@@ -689,9 +702,24 @@ impl QuotaRules {
             _ if id.id == 0 => None,
             QuotaKind::User => self.default_user,
             QuotaKind::Group => self.default_group,
+            QuotaKind::Tree => self.default_tree,
         };
         self.own.get(&id).copied().or(default)
     }
+}
+
+/// A tree (qtree): a folder in the root directory of a volume. What is made below it belongs to it,
+/// is counted for it, and cannot be linked or renamed out of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// Number of the tree, unique in the volume and not 0.
+    pub number: u32,
+    /// Inode of the folder.
+    pub ino: Ino,
+    /// Name of the folder, 1 to 255 bytes.
+    pub name: Box<[u8]>,
+    /// Attributes of the folder.
+    pub attr: Attr,
 }
 
 /// State of a volume's quotas.

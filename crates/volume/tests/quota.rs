@@ -11,8 +11,8 @@ use std::sync::Arc;
 use common::{Machine, create, now, run, write};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_volume::{
-    Engine, EngineContext, FileKind, FsError, Pin, QuotaId, QuotaLimit, QuotaRules, QuotaState,
-    QuotaUsage, SetAttr, SetIds, Stability, Stop, Volume,
+    Engine, EngineContext, FileKind, FsError, Limits, Pin, QuotaId, QuotaLimit, QuotaRules,
+    QuotaState, QuotaUsage, SetAttr, SetIds, Stability, Stop, Volume,
 };
 
 const BLOCK: u64 = 4096;
@@ -23,7 +23,7 @@ fn limited<T>(
     op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
 ) -> Result<T, FsError> {
     let mut cx = EngineContext::new(now());
-    cx.quotas = true;
+    cx.limits = Limits::All;
     vol.drive_blocking(&mut cx, op)
 }
 
@@ -67,7 +67,9 @@ fn sum(vol: &Volume, inodes: &BTreeSet<Ino>) -> BTreeMap<QuotaId, QuotaUsage> {
     let mut sum: BTreeMap<QuotaId, QuotaUsage> = BTreeMap::new();
     for ino in inodes {
         let attr = run(vol, |cx| vol.getattr(cx, *ino)).unwrap();
-        for id in [QuotaId::user(attr.uid), QuotaId::group(attr.gid)] {
+        let tree = Some(QuotaId::tree(attr.tree)).filter(|id| id.id != 0);
+        let owners = [QuotaId::user(attr.uid), QuotaId::group(attr.gid)];
+        for id in owners.into_iter().chain(tree) {
             let usage = sum.entry(id).or_default();
             usage.files += 1;
             if attr.kind == FileKind::Regular {
@@ -88,11 +90,13 @@ struct Run {
     machine: Machine,
     rng: SeededRng,
     live: Option<(Engine, Arc<Volume>)>,
-    /// Files in the root directory by name, and open ones without a name.
+    /// Files in the root directory and in trees (`t1/n3`), and open ones without a name.
     named: BTreeMap<String, Ino>,
     open: BTreeMap<Ino, Pin>,
-    /// Names in the snapshot "s".
-    kept: Option<BTreeMap<String, Ino>>,
+    /// Trees by name.
+    trees: BTreeMap<String, Ino>,
+    /// Names and trees in the snapshot "s".
+    kept: Option<(BTreeMap<String, Ino>, BTreeMap<String, Ino>)>,
 }
 
 impl Run {
@@ -117,8 +121,27 @@ impl Run {
 
     fn inodes(&self) -> BTreeSet<Ino> {
         let root = self.vol().root();
-        let all = self.named.values().chain(self.open.keys()).copied();
+        let all = self.named.values().chain(self.open.keys());
+        let all = all.chain(self.trees.values()).copied();
         all.chain([root]).collect()
+    }
+
+    /// Returns a random path: in the root directory, or in a tree.
+    fn path(&self) -> String {
+        let leaf = format!("n{}", self.below(12));
+        let at = self.below(1 + self.trees.len() as u64) as usize;
+        match self.trees.keys().nth(at) {
+            Some(tree) => format!("{tree}/{leaf}"),
+            None => leaf,
+        }
+    }
+
+    /// Returns the directory and the name of a path.
+    fn place<'p>(&self, path: &'p str) -> (Ino, &'p [u8]) {
+        match path.split_once('/') {
+            Some((tree, leaf)) => (self.trees[tree], leaf.as_bytes()),
+            None => (self.vol().root(), path.as_bytes()),
+        }
     }
 
     fn pick(&self) -> Option<(String, Ino)> {
@@ -130,10 +153,11 @@ impl Run {
     fn step(&mut self) {
         let vol = self.vol();
         let picked = self.pick();
-        let name = format!("n{}", self.below(20));
-        match (self.below(100), picked) {
+        let name = self.path();
+        match (self.below(108), picked) {
             (0..=14, _) if !self.named.contains_key(&name) => {
-                let ino = create(&vol, vol.root(), &name);
+                let (dir, leaf) = self.place(&name);
+                let ino = create(&vol, dir, std::str::from_utf8(leaf).unwrap());
                 chown(&vol, ino, self.below(4) as u32, self.below(3) as u32);
                 self.named.insert(name, ino);
             }
@@ -154,15 +178,7 @@ impl Run {
             }
             (59..=64, Some((_, to))) => self.clone_range(&vol, to),
             (65..=72, Some((name, ino))) => self.remove(&vol, &name, ino),
-            (73..=76, Some((name, ino))) => {
-                let to = format!("n{}", self.below(20));
-                if self.named.get(&to) != Some(&ino) {
-                    let (root, from) = (vol.root(), name.as_bytes());
-                    run(&vol, |cx| vol.rename(cx, root, from, root, to.as_bytes())).unwrap();
-                    self.named.remove(&name);
-                    self.named.insert(to, ino);
-                }
-            }
+            (73..=76, Some((name, ino))) => self.rename(&vol, name, ino),
             (77..=79, Some((_, ino))) => {
                 run(&vol, |cx| vol.commit(cx, ino, 0, 0)).unwrap();
             }
@@ -181,7 +197,83 @@ impl Run {
                 self.watch();
             }
             (97..=99, _) => self.restart(),
+            (100..=107, _) => self.step_trees(&vol),
             _ => {}
+        }
+    }
+
+    fn rename(&mut self, vol: &Volume, name: String, ino: Ino) {
+        let to = self.path();
+        if self.named.get(&to) == Some(&ino) {
+            return;
+        }
+        let ((from_dir, from), (to_dir, new)) = (self.place(&name), self.place(&to));
+        let done = run(vol, |cx| vol.rename(cx, from_dir, from, to_dir, new));
+        let linked = |to: &str| {
+            let (dir, leaf) = self.place(to);
+            run(vol, |cx| vol.link(cx, ino, dir, leaf)).map(|_| ())
+        };
+        if from_dir != to_dir {
+            assert_eq!(done.map(|_| ()), Err(FsError::CrossDevice));
+            assert_eq!(linked(&to), Err(FsError::CrossDevice));
+            return;
+        }
+        done.unwrap();
+        self.named.remove(&name);
+        self.named.insert(to, ino);
+    }
+
+    /// Makes, renames and removes trees.
+    fn step_trees(&mut self, vol: &Arc<Volume>) {
+        let name = format!("t{}", self.below(4));
+        let root = vol.root();
+        let set = SetAttr::default();
+        match (self.below(4), self.trees.get(&name).copied()) {
+            (_, None) => {
+                let made = run(vol, |cx| vol.create_tree(cx, name.as_bytes(), &set));
+                self.trees.insert(name, made.unwrap().value.ino);
+            }
+            (0, Some(_)) => {
+                let below = format!("{name}/");
+                let full = self.named.keys().any(|path| path.starts_with(&below));
+                let gone = run(vol, |cx| vol.rmdir(cx, root, name.as_bytes()));
+                assert_eq!(gone.err(), full.then_some(FsError::NotEmpty));
+                if full {
+                    vol.remove_all(now(), name.as_bytes(), &|| false).unwrap();
+                }
+                self.named.retain(|path, _| !path.starts_with(&below));
+                self.trees.remove(&name);
+            }
+            (1, Some(ino)) => {
+                let to = format!("t{}", self.below(8));
+                if self.trees.contains_key(&to) {
+                    return;
+                }
+                let (from, new) = (name.as_bytes(), to.as_bytes());
+                run(vol, |cx| vol.rename(cx, root, from, root, new)).unwrap();
+                self.trees.remove(&name);
+                self.trees.insert(to.clone(), ino);
+                let moved = |path: String| match path.split_once('/') {
+                    Some((tree, leaf)) if tree == name => format!("{to}/{leaf}"),
+                    _ => path,
+                };
+                let all = std::mem::take(&mut self.named).into_iter();
+                self.named = all.map(|(path, ino)| (moved(path), ino)).collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the trees with those that were made, and the number of each file's with its own.
+    fn compare_trees(&self) {
+        let vol = self.vol();
+        let trees = vol.trees(now()).unwrap();
+        let named = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+        let found: BTreeMap<String, Ino> = trees.iter().map(|t| (named(&t.name), t.ino)).collect();
+        assert_eq!(found, self.trees);
+        let of = |ino: Ino| run(&vol, |cx| vol.getattr(cx, ino)).unwrap().tree;
+        for (path, ino) in &self.named {
+            assert_eq!(of(*ino), of(self.place(path).0), "{path}");
         }
     }
 
@@ -217,7 +309,8 @@ impl Run {
             let pin = run(vol, |cx| vol.pin(cx, ino)).unwrap();
             self.open.insert(ino, pin);
         }
-        run(vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
+        let (dir, leaf) = self.place(name);
+        run(vol, |cx| vol.remove(cx, dir, leaf)).unwrap();
         self.named.remove(name);
     }
 
@@ -226,7 +319,7 @@ impl Run {
             vol.snapshot_delete("s").unwrap();
         }
         vol.snapshot_create("s", now()).unwrap();
-        self.kept = Some(self.named.clone());
+        self.kept = Some((self.named.clone(), self.trees.clone()));
     }
 
     fn revert(&mut self) {
@@ -235,7 +328,7 @@ impl Run {
         };
         self.open.clear();
         self.engine().revert("vol1", "s").unwrap();
-        self.named = kept;
+        (self.named, self.trees) = kept;
         // Ends what had no name when the snapshot was made.
         self.engine().cp_now().unwrap();
     }
@@ -265,6 +358,7 @@ impl Run {
         }
         assert_eq!(vol.quota_state(), QuotaState::On);
         assert_eq!(reported(&vol), sum(&vol, &self.inodes()));
+        self.compare_trees();
     }
 }
 
@@ -290,6 +384,7 @@ fn usage_is_that_of_the_inodes_whatever_happens() {
             live: Some(live),
             named: BTreeMap::new(),
             open: BTreeMap::new(),
+            trees: BTreeMap::new(),
             kept: None,
         };
         run.watch();
@@ -513,4 +608,151 @@ fn a_clone_has_the_usage_of_its_snapshot_and_a_check_mends_it() {
     engine.cp_now().unwrap();
     assert_eq!(used(&vol, user), (0, 0));
     assert_eq!(used(&vol, QuotaId::user(2)), (4, 1));
+}
+
+/// Runs an operation of root, whom only the limits of trees hold for.
+fn as_root<T>(
+    vol: &Volume,
+    op: impl FnMut(&mut EngineContext) -> Result<T, Stop>,
+) -> Result<T, FsError> {
+    let mut cx = EngineContext::new(now());
+    cx.limits = Limits::Trees;
+    vol.drive_blocking(&mut cx, op)
+}
+
+/// Makes a tree; returns its folder and its number.
+fn tree(vol: &Volume, name: &str) -> (Ino, QuotaId) {
+    let made = run(vol, |cx| {
+        vol.create_tree(cx, name.as_bytes(), &SetAttr::default())
+    });
+    let made = made.unwrap().value;
+    (made.ino, QuotaId::tree(made.attr.tree))
+}
+
+#[test]
+fn a_trees_limit_holds_for_everybody_and_is_what_is_seen_of_the_volume() {
+    let (engine, vol, outside) = with_file(&machine());
+    let ((dir, id), (other, others)) = (tree(&vol, "q1"), tree(&vol, "q2"));
+    let file = create(&vol, dir, "f");
+    let deep = common::mkdir(&vol, dir, "d");
+    let below = create(&vol, deep, "g");
+    let stream = run(&vol, |cx| vol.make_stream(cx, file, b"s"));
+    stream.unwrap();
+    let set = QuotaRules {
+        default_tree: Some(files(2)),
+        ..rules(&[(
+            id,
+            QuotaLimit {
+                files: 6,
+                ..bytes(10)
+            },
+        )])
+    };
+    vol.set_quotas(set).unwrap();
+    put(&vol, file, 0, 4).unwrap();
+    // The folder, two files, a directory and a stream.
+    assert_eq!(used(&vol, id), (4, 5));
+    put(&vol, below, 0, 6).unwrap();
+    let data = [1; BLOCK as usize];
+    let more = |ino, at: u64| {
+        let how = Stability::Unstable;
+        as_root(&vol, |cx| vol.write(cx, ino, at * BLOCK, &data, how)).map(|_| ())
+    };
+    assert_eq!(put(&vol, below, 6, 1), Err(FsError::Quota));
+    assert_eq!(more(below, 6), Err(FsError::Quota));
+    more(outside, 0).unwrap();
+    // The server itself is not limited.
+    write(&vol, below, 6 * BLOCK, &data, Stability::FileSync);
+    let attr = |ino| run(&vol, |cx| vol.getattr(cx, ino)).unwrap();
+    let seen = vol.statfs_at(&attr(file));
+    assert_eq!((seen.total, seen.free, seen.available), (10 * BLOCK, 0, 0));
+    assert_eq!((seen.files, seen.files_free), (6, 1));
+    assert_eq!(vol.statfs_at(&attr(outside)), vol.statfs());
+    let make = |dir, name: &str| {
+        let set = SetAttr::default();
+        as_root(&vol, |cx| vol.mkdir(cx, dir, name.as_bytes(), &set)).map(|_| ())
+    };
+    make(deep, "x").unwrap();
+    assert_eq!(make(deep, "y"), Err(FsError::Quota));
+    // The other tree has the limit of every tree.
+    make(other, "x").unwrap();
+    assert_eq!(make(other, "y"), Err(FsError::Quota));
+    assert_eq!(used(&vol, others), (0, 2));
+    engine.cp_now().unwrap();
+    assert_eq!((used(&vol, id), used(&vol, others)), ((11, 6), (0, 2)));
+}
+
+#[test]
+fn nothing_leaves_its_tree() {
+    let machine = machine();
+    let (engine, vol, outside) = with_file(&machine);
+    let ((q1, id), (q2, _)) = (tree(&vol, "q1"), tree(&vol, "q2"));
+    let root = vol.root();
+    let file = create(&vol, q1, "f");
+    let dir = common::mkdir(&vol, q1, "d");
+    let plain = common::mkdir(&vol, root, "plain");
+    let rename = |from: (Ino, &str), to: (Ino, &str)| {
+        let ((from_dir, from), (to_dir, to)) = (from, to);
+        run(&vol, |cx| {
+            vol.rename(cx, from_dir, from.as_bytes(), to_dir, to.as_bytes())
+        })
+        .map(|_| ())
+    };
+    let crosses = Err(FsError::CrossDevice);
+    for (from, to) in [
+        ((q1, "f"), (root, "f2")),
+        ((q1, "f"), (q2, "f")),
+        ((q1, "d"), (root, "d")),
+        ((root, "f"), (q1, "f")),
+        ((root, "f"), (q1, "new")),
+        // The folders of trees stay in the root directory, and are not replaced.
+        ((root, "q1"), (plain, "q1")),
+        ((root, "q1"), (q2, "q1")),
+        ((root, "q1"), (root, "q2")),
+        ((root, "q1"), (root, "plain")),
+        ((root, "plain"), (root, "q2")),
+    ] {
+        assert_eq!(rename(from, to), crosses, "{from:?} {to:?}");
+    }
+    for (ino, to) in [(file, root), (file, q2), (outside, q1)] {
+        let link = run(&vol, |cx| vol.link(cx, ino, to, b"link"));
+        assert_eq!(link.map(|_| ()), crosses);
+    }
+    run(&vol, |cx| vol.link(cx, file, dir, b"link")).unwrap();
+    rename((dir, "link"), (q1, "f3")).unwrap();
+    rename((root, "q1"), (root, "renamed")).unwrap();
+    let found = vol.tree_named(now(), b"renamed").unwrap();
+    assert_eq!((found.ino, QuotaId::tree(found.number)), (q1, id));
+    for name in [&b"q1"[..], b"plain", b"f", b".", b".."] {
+        assert_eq!(vol.tree_named(now(), name), Err(FsError::NotFound));
+    }
+    let names = |vol: &Volume| {
+        let all = vol.trees(now()).unwrap().into_iter();
+        all.map(|t| String::from_utf8(t.name.into_vec()).unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&vol), ["q2", "renamed"]);
+    vol.snapshot_create("s", now()).unwrap();
+    engine.clone_volume("vol1", "s", "twin").unwrap();
+    let twin = engine.volume("twin").unwrap();
+    assert_eq!(names(&twin), ["q2", "renamed"]);
+    // All that is in it, in directories below each other as well, goes with it.
+    let mut at = q1;
+    for _ in 0..40 {
+        create(&vol, at, "file");
+        at = common::mkdir(&vol, at, "below");
+    }
+    assert_eq!(
+        vol.remove_all(now(), b"renamed", &|| true),
+        Err(FsError::Delay)
+    );
+    vol.remove_all(now(), b"renamed", &|| false).unwrap();
+    assert_eq!(names(&vol), ["q2"]);
+    vol.set_quotas(rules(&[(id, bytes(9))])).unwrap();
+    engine.cp_now().unwrap();
+    assert_eq!(used(&vol, id), (0, 0));
+    engine.shutdown().unwrap();
+    drop((engine, vol, twin));
+    let report = machine.check();
+    assert!(report.clean(), "{report}");
 }

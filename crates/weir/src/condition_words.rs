@@ -3,6 +3,7 @@
 
 use weir_api::words::Words;
 use weir_node::size::Size;
+use weir_volume::QuotaKind;
 
 fn words(english: impl Into<String>, japanese: impl Into<String>) -> Words {
     Words::new(english, japanese)
@@ -74,13 +75,14 @@ pub fn filled(name: &str, percent: u64, used: u64, size: u64) -> Words {
     }
 }
 
-/// Returns the message for a volume in which `all` users and groups are over soft limits of quotas.
-/// `named`: the first of them, each with whether it is a group.
-pub fn over_soft_limits(name: &str, named: &[(bool, u32)], all: usize) -> Words {
+/// Returns the message for a volume in which `all` users, groups and qtrees are over soft limits of
+/// quotas. `named`: the first of them.
+pub fn over_soft_limits(name: &str, named: &[(QuotaKind, u32)], all: usize) -> Words {
     let names = |user: &str, group: &str| {
-        let owner = |(is_group, id): &(bool, u32)| match is_group {
-            true => format!("{group} {id}"),
-            false => format!("{user} {id}"),
+        let owner = |(kind, id): &(QuotaKind, u32)| match kind {
+            QuotaKind::User => format!("{user} {id}"),
+            QuotaKind::Group => format!("{group} {id}"),
+            QuotaKind::Tree => format!("qtree {id}"),
         };
         named.iter().map(owner).collect::<Vec<_>>().join(", ")
     };

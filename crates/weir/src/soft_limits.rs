@@ -1,8 +1,8 @@
 //! Soft limits of quotas: who is over one, as conditions and in the log.
 //!
 //! A soft limit refuses nothing. Usage is compared every ten seconds, for volumes whose rules have
-//! soft limits. The log has a line when a user or a group comes to be over one, and one when it is
-//! no more. A server that starts writes a line for each that is over one.
+//! soft limits. The log has a line when a user, a group or a qtree comes to be over one, and one
+//! when it is no more. A server that starts writes a line for each that is over one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,17 +26,21 @@ enum Of {
     Files,
 }
 
-/// A user or a group over a soft limit.
+/// A user, a group or a qtree over a soft limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Over {
-    group: bool,
+    kind: QuotaKind,
     id: u32,
     of: Of,
 }
 
 impl Over {
     fn owner(self) -> String {
-        let kind = if self.group { "group" } else { "user" };
+        let kind = match self.kind {
+            QuotaKind::User => "user",
+            QuotaKind::Group => "group",
+            QuotaKind::Tree => "qtree",
+        };
         format!("{kind} {}", self.id)
     }
 }
@@ -70,12 +74,12 @@ fn exceeded(entry: &QuotaEntry) -> impl Iterator<Item = Over> + use<> {
     let bytes = counted(entry.usage.blocks).saturating_mul(BLOCK_SIZE as u64);
     let files = counted(entry.usage.files);
     let limit = &entry.limit;
-    let (group, id) = (entry.id.kind == QuotaKind::Group, entry.id.id);
+    let (kind, id) = (entry.id.kind, entry.id.id);
     let space = limit.soft_bytes > 0 && bytes > limit.soft_bytes;
     let many = limit.soft_files > 0 && files > limit.soft_files;
     let all = [(space, Of::Space), (many, Of::Files)];
     let over = all.into_iter().filter(|(over, _)| *over);
-    over.map(move |(_, of)| Over { group, id, of })
+    over.map(move |(_, of)| Over { kind, id, of })
 }
 
 impl SoftLimits {
@@ -142,8 +146,8 @@ impl SoftLimits {
 }
 
 fn condition(volume: &str, over: &BTreeSet<Over>) -> Condition {
-    let owners: BTreeSet<(bool, u32)> = over.iter().map(|over| (over.group, over.id)).collect();
-    let named: Vec<(bool, u32)> = owners.iter().take(NAMED).copied().collect();
+    let owners: BTreeSet<(QuotaKind, u32)> = over.iter().map(|over| (over.kind, over.id)).collect();
+    let named: Vec<(QuotaKind, u32)> = owners.iter().take(NAMED).copied().collect();
     let short = volume.rsplit('/').next().unwrap_or(volume);
     let mut condition = Condition::new(
         Kind::QuotaSoftLimit,
@@ -225,7 +229,7 @@ mod tests {
     #[test]
     fn a_condition_names_a_few() {
         let over = (0..8).map(|id| Over {
-            group: false,
+            kind: QuotaKind::User,
             id,
             of: Of::Space,
         });

@@ -1,10 +1,12 @@
-//! `storage/qtrees` and `storage/quota`. Every volume is its own one qtree, number 0 without a
-//! name; more cannot be made. Quotas are those of users and groups, by their numbers. A rule holds
-//! as soon as it is made, unless the quotas of its volume are off (`quota.enabled` of the volume).
+//! `storage/qtrees` and `storage/quota`. Every volume is a qtree itself, number 0 without a name;
+//! the others are folders in its root directory. Quotas are those of users and groups, by their
+//! numbers, and of qtrees. A rule holds as soon as it is made, unless the quotas of its volume are
+//! off (`quota.enabled` of the volume).
 
 use serde_json::{Map, Value, json};
 use weir_ontap::cluster::{Change, Volume};
-use weir_ontap::storage::{QuotaLimits, QuotaRule, QuotaTarget, QuotaUse};
+use weir_ontap::commands::volume::permissions as permissions_of;
+use weir_ontap::storage::{Qtree, QuotaLimits, QuotaRule, QuotaTarget, QuotaUse};
 use weir_relations::model::Path;
 
 use super::body::Fields;
@@ -37,25 +39,71 @@ const QTREES: &[&str] = &[
     "nas.path",
 ];
 
-const WHY: &str = "a volume has one qtree here, itself: make a volume instead";
+const INHERITED: &str = "qtrees have what their volume has";
 
-fn qtree(v: &Volume) -> Value {
+/// Returns the volume's own qtree, number 0.
+fn own(v: &Volume) -> Qtree {
+    Qtree {
+        volume: v.path.clone(),
+        number: 0,
+        name: String::new(),
+        permissions: v.details.permissions,
+        owner: 0,
+        group: 0,
+    }
+}
+
+fn qtree_link(v: &Volume, number: u32) -> String {
+    format!("/api/storage/qtrees/{}/{number}", v.uuid)
+}
+
+fn qtree(v: &Volume, of: &Qtree) -> Value {
     let d = &v.details;
     let mut out = json!({
-        "_links": itself(&format!("/api/storage/qtrees/{}/0", v.uuid)),
-        "id": 0,
-        "name": "",
+        "_links": itself(&qtree_link(v, of.number)),
+        "id": of.number,
+        "name": of.name,
         "svm": svm(&v.path.vserver),
         "volume": {"name": v.path.volume, "uuid": v.uuid},
         "export_policy": {"name": d.export_policy},
         "security_style": d.security_style(),
-        "unix_permissions": permissions(d.permissions),
+        "unix_permissions": permissions(of.permissions),
+        "user": {"id": of.owner.to_string()},
+        "group": {"id": of.group.to_string()},
     });
     if let (Some(junction), Some(out)) = (&v.junction, out.as_object_mut()) {
-        out.insert("path".to_owned(), json!(junction));
-        out.insert("nas".to_owned(), json!({"path": junction}));
+        let path = match of.name.as_str() {
+            "" => junction.clone(),
+            name => format!("{}/{name}", junction.trim_end_matches('/')),
+        };
+        out.insert("path".to_owned(), json!(path));
+        out.insert("nas".to_owned(), json!({"path": path}));
     }
     out
+}
+
+/// Returns the records of all qtrees, each volume's own first.
+fn all_qtrees(a: &Asked<'_>) -> Vec<Value> {
+    let qtrees = a.cluster.qtrees(None);
+    let mut records = Vec::new();
+    for volume in a.cluster.volumes() {
+        records.push(qtree(&volume, &own(&volume)));
+        let here = qtrees.iter().filter(|q| q.volume == volume.path);
+        records.extend(here.map(|q| qtree(&volume, q)));
+    }
+    records
+}
+
+/// Returns the volume and the qtree of a path.
+fn find_qtree(a: &Asked<'_>, volume: &str, number: &str) -> Answered<(Volume, Qtree)> {
+    let volume = find(a, volume)?;
+    if number == "0" {
+        let qtree = own(&volume);
+        return Ok((volume, qtree));
+    }
+    let mut all = a.cluster.qtrees(Some(&volume.path)).into_iter();
+    let found = all.find(|q| q.number.to_string() == number);
+    found.map_or_else(|| Err(Refusal::no_entry()), |qtree| Ok((volume, qtree)))
 }
 
 /// Handles requests to `storage/qtrees`.
@@ -64,32 +112,89 @@ pub fn qtrees(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     match (verb, path) {
         (Verb::Get, []) => {
             let listing = Listing::parse(&a.call.query, QTREES)?;
-            let records = a.cluster.volumes().iter().map(qtree).collect();
-            let order = ["svm.name", "volume.name", "volume.uuid"];
-            Ok(listing.reply(&a.here(), KEYS, &order, records))
+            let order = ["svm.name", "volume.name", "volume.uuid", "name"];
+            Ok(listing.reply(&a.here(), KEYS, &order, all_qtrees(a)))
         }
-        (Verb::Get, [volume, "0"]) => {
+        (Verb::Get, [volume, number]) => {
             let listing = Listing::parse(&a.call.query, QTREES)?;
-            Ok(listing.one(KEYS, qtree(&find(a, volume)?)))
+            let (volume, of) = find_qtree(a, volume, number)?;
+            Ok(listing.one(KEYS, qtree(&volume, &of)))
         }
-        (Verb::Post, []) => Err(Refusal::not_here("name", WHY)),
+        (Verb::Post, []) => create_qtree(a),
         (Verb::Patch, [volume, "0"]) => {
             a.only(&[])?;
-            let record = qtree(&find(a, volume)?);
+            let volume = find(a, volume)?;
+            let record = qtree(&volume, &own(&volume));
             let why = "the volume's own fields change it";
             Fields::read(&a.call.body)?.same_as(&record, QTREES, why)?;
             a.done(None)
         }
+        (Verb::Patch, [volume, number]) => modify_qtree(a, find_qtree(a, volume, number)?),
         (Verb::Delete, [volume, "0"]) => {
             find(a, volume)?;
             Err(Refusal::not_here("id", "the volume's own qtree stays"))
         }
-        (_, [volume, _]) => {
-            find(a, volume)?;
-            Err(Refusal::no_entry())
+        (Verb::Delete, [volume, number]) => {
+            a.only(&[])?;
+            let (Volume { path, .. }, Qtree { name, .. }) = find_qtree(a, volume, number)?;
+            change_quota(a, Change::QtreeDelete { volume: path, name })?;
+            a.done(None)
         }
         _ => Err(Refusal::no_api()),
     }
+}
+
+/// Reads permission bits: `755`, `0755`, or `---rwxr-xr-x`.
+fn mode(fields: &mut Fields) -> Answered<Option<u32>> {
+    const NAME: &str = "unix_permissions";
+    let text = match fields.take(NAME) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+    };
+    let mode = permissions_of(&text);
+    mode.map_or_else(
+        || Err(Refusal::value(NAME, &text, "octal digits")),
+        |mode| Ok(Some(mode)),
+    )
+}
+
+fn create_qtree(a: &Asked<'_>) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let volume = volume_of(a, &mut fields)?;
+    let name = fields.text("name")?;
+    let name = name.ok_or_else(|| Refusal::required("name"))?;
+    let permissions = mode(&mut fields)?;
+    let record = qtree(&volume, &own(&volume));
+    fields.same_as(&record, QTREES, INHERITED)?;
+    let change = Change::QtreeCreate {
+        volume: volume.path.clone(),
+        name: name.clone(),
+        permissions,
+    };
+    change_quota(a, change)?;
+    let mut all = a.cluster.qtrees(Some(&volume.path)).into_iter();
+    let made = all.find(|q| q.name == name);
+    a.done(made.map(|made| (qtree_link(&volume, made.number), qtree(&volume, &made))))
+}
+
+fn modify_qtree(a: &Asked<'_>, (volume, of): (Volume, Qtree)) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let to = fields.text("name")?.filter(|to| *to != of.name);
+    let permissions = mode(&mut fields)?.filter(|mode| *mode != of.permissions);
+    fields.same_as(&qtree(&volume, &of), QTREES, INHERITED)?;
+    if to.is_some() || permissions.is_some() {
+        let change = Change::QtreeModify {
+            volume: volume.path,
+            name: of.name,
+            to,
+            permissions,
+        };
+        change_quota(a, change)?;
+    }
+    a.done(None)
 }
 
 const RULES: &[&str] = &[
@@ -160,10 +265,39 @@ fn limits(hard: u64, soft: u64) -> Map<String, Value> {
         .collect()
 }
 
-/// Returns what a rule and a report have in common; `volumes` are those of the cluster.
-fn shared(rule: &QuotaRule, volumes: &[Volume]) -> Map<String, Value> {
+/// The volumes and the qtrees that quotas are about.
+struct Places {
+    volumes: Vec<Volume>,
+    qtrees: Vec<Qtree>,
+}
+
+impl Places {
+    fn of(a: &Asked<'_>) -> Places {
+        Places {
+            volumes: a.cluster.volumes(),
+            qtrees: a.cluster.qtrees(None),
+        }
+    }
+
+    /// Returns the qtree of a rule, as records have it.
+    fn qtree(&self, rule: &QuotaRule) -> Option<Value> {
+        let QuotaTarget::Tree(number) = rule.target else {
+            return (rule.target == QuotaTarget::DefaultTree).then(|| json!({"name": ""}));
+        };
+        let is_it = |q: &&Qtree| q.volume == rule.volume && q.number == number;
+        let name = self.qtrees.iter().find(is_it).map(|q| &q.name);
+        Some(json!({"name": name, "id": number}))
+    }
+}
+
+/// Returns what a rule and a report have in common.
+fn shared(rule: &QuotaRule, places: &Places) -> Map<String, Value> {
     let path = &rule.volume;
-    let id = volumes.iter().find(|v| v.path == *path).map(|v| &v.uuid);
+    let id = places
+        .volumes
+        .iter()
+        .find(|v| v.path == *path)
+        .map(|v| &v.uuid);
     let mut out = Map::new();
     for (name, value) in [
         ("svm", svm(&path.vserver)),
@@ -180,6 +314,9 @@ fn shared(rule: &QuotaRule, volumes: &[Volume]) -> Map<String, Value> {
         QuotaTarget::Group(_) | QuotaTarget::DefaultGroup => {
             out.insert("group".to_owned(), json!({"name": name, "id": name}))
         }
+        QuotaTarget::Tree(_) | QuotaTarget::DefaultTree => places
+            .qtree(rule)
+            .and_then(|qtree| out.insert("qtree".to_owned(), qtree)),
     };
     let limit = &rule.limits;
     for (name, hard, soft) in [
@@ -191,9 +328,9 @@ fn shared(rule: &QuotaRule, volumes: &[Volume]) -> Map<String, Value> {
     out
 }
 
-fn rule_record(rule: &QuotaRule, volumes: &[Volume]) -> Value {
+fn rule_record(rule: &QuotaRule, places: &Places) -> Value {
     let id = uuid_of(rule);
-    let mut out = shared(rule, volumes);
+    let mut out = shared(rule, places);
     out.insert("_links".to_owned(), itself(&rule_link(&id)));
     out.insert("uuid".to_owned(), json!(id));
     out.insert("user_mapping".to_owned(), json!(false));
@@ -204,11 +341,16 @@ fn rule_link(id: &str) -> String {
     format!("/api/storage/quota/rules/{id}")
 }
 
-fn report_record(index: usize, held: &QuotaUse, volumes: &[Volume]) -> Value {
-    let mut out = shared(&held.rule, volumes);
+fn report_record(index: usize, held: &QuotaUse, places: &Places) -> Value {
+    let mut out = shared(&held.rule, places);
     out.insert("index".to_owned(), json!(index));
-    out.insert("specifier".to_owned(), json!(held.rule.target.name()));
-    out.insert("qtree".to_owned(), json!({"name": "", "id": 0}));
+    let specifier = match out.get("qtree").and_then(|qtree| qtree.get("name")) {
+        Some(name) => name.clone(),
+        None => json!(held.rule.target.name()),
+    };
+    out.insert("specifier".to_owned(), specifier);
+    out.entry("qtree".to_owned())
+        .or_insert_with(|| json!({"name": "", "id": 0}));
     let limit = &held.rule.limits;
     for (name, used, hard, soft) in [
         ("space", held.used_bytes, limit.bytes, limit.soft_bytes),
@@ -238,23 +380,23 @@ pub fn quotas(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     match (verb, path) {
         (Verb::Get, ["rules"]) => {
             let listing = Listing::parse(&a.call.query, RULES)?;
-            let volumes = a.cluster.volumes();
+            let places = Places::of(a);
             let rules = a.cluster.quota_rules();
-            let records = rules.iter().map(|rule| rule_record(rule, &volumes));
+            let records = rules.iter().map(|rule| rule_record(rule, &places));
             let order = ["svm.name", "volume.name", "type", "uuid"];
             Ok(listing.reply(&a.here(), &["uuid"], &order, records.collect()))
         }
         (Verb::Get, ["rules", id]) => {
             let listing = Listing::parse(&a.call.query, RULES)?;
-            let record = rule_record(&find_rule(a, id)?, &a.cluster.volumes());
+            let record = rule_record(&find_rule(a, id)?, &Places::of(a));
             Ok(listing.one(&["uuid"], record))
         }
         (Verb::Get, ["reports"]) => {
             let listing = Listing::parse(&a.call.query, REPORTS)?;
-            let volumes = a.cluster.volumes();
+            let places = Places::of(a);
             let all = a.cluster.quota_report();
             let records = all.iter().enumerate();
-            let records = records.map(|(index, held)| report_record(index, held, &volumes));
+            let records = records.map(|(index, held)| report_record(index, held, &places));
             let order = ["svm.name", "volume.name", "type", "index"];
             Ok(listing.reply(&a.here(), &["index"], &order, records.collect()))
         }
@@ -282,7 +424,7 @@ fn change_quota(a: &Asked<'_>, change: Change) -> Answered<()> {
 }
 
 /// Returns the volume that a body names.
-fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Path> {
+fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Volume> {
     let svm = svm_of(a, fields)?;
     let (name, id) = (fields.text("volume.name")?, fields.text("volume.uuid")?);
     let mut all = a.cluster.volumes().into_iter();
@@ -292,7 +434,7 @@ fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Path> {
             && id.as_ref().is_none_or(|id| v.uuid == *id)
     });
     match (found, name.or(id)) {
-        (Some(found), Some(_)) => Ok(found.path),
+        (Some(found), Some(_)) => Ok(found),
         (None, Some(asked)) => Err(Refusal::value("volume.name", &asked, "no such volume")),
         (_, None) => Err(Refusal::required("volume.name")),
     }
@@ -327,16 +469,26 @@ fn users(fields: &mut Fields) -> Answered<String> {
     Ok(names.join(","))
 }
 
-fn target(fields: &mut Fields) -> Answered<QuotaTarget> {
+/// Returns the target of a rule for qtrees of a volume.
+fn tree(a: &Asked<'_>, volume: &Path, name: &str) -> Answered<QuotaTarget> {
+    if matches!(name, "" | "*") {
+        return Ok(QuotaTarget::DefaultTree);
+    }
+    let mut all = a.cluster.qtrees(Some(volume)).into_iter();
+    let found = all.find(|q| q.name == name || q.number.to_string() == name);
+    let found = found.ok_or_else(|| Refusal::value("qtree.name", name, "no such qtree"))?;
+    Ok(QuotaTarget::Tree(found.number))
+}
+
+fn target(a: &Asked<'_>, volume: &Path, fields: &mut Fields) -> Answered<QuotaTarget> {
     let kind = fields
         .text("type")?
         .ok_or_else(|| Refusal::required("type"))?;
     let (users, group) = (users(fields)?, named(fields, "group")?);
-    if !named(fields, "qtree")?.is_empty() {
-        return Err(Refusal::not_here(
-            "qtree.name",
-            "a volume has one qtree here, itself",
-        ));
+    let qtree = named(fields, "qtree")?;
+    if kind != "tree" && !matches!(qtree.as_str(), "" | "0") {
+        let why = "users and groups are limited in the whole volume";
+        return Err(Refusal::not_here("qtree.name", why));
     }
     let number = |field: &str, name: &str| match name {
         "root" => Ok(0),
@@ -354,11 +506,8 @@ fn target(fields: &mut Fields) -> Answered<QuotaTarget> {
         "user" => Ok(QuotaTarget::User(number("users.name", &users)?)),
         "group" if default(&group) => Ok(QuotaTarget::DefaultGroup),
         "group" => Ok(QuotaTarget::Group(number("group.name", &group)?)),
-        "tree" => {
-            let why = "a volume has one qtree here, itself; its size limits it";
-            Err(Refusal::not_here("type", why))
-        }
-        other => Err(Refusal::value("type", other, "user|group")),
+        "tree" => tree(a, volume, &qtree),
+        other => Err(Refusal::value("type", other, "tree|user|group")),
     }
 }
 
@@ -393,8 +542,8 @@ fn limits_of(fields: &mut Fields, now: QuotaLimits) -> Answered<QuotaLimits> {
 fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
-    let target = target(&mut fields)?;
-    let volume = volume_of(a, &mut fields)?;
+    let volume = volume_of(a, &mut fields)?.path;
+    let target = target(a, &volume, &mut fields)?;
     let limits = limits_of(&mut fields, QuotaLimits::default())?;
     fields.fixed(&[("user_mapping", "false|off")])?;
     fields.done_of(RULES)?;
@@ -413,7 +562,7 @@ fn create(a: &Asked<'_>) -> Answered<Reply> {
             limits,
         },
     )?;
-    let record = rule_record(&rule, &a.cluster.volumes());
+    let record = rule_record(&rule, &Places::of(a));
     a.done(Some((rule_link(&uuid_of(&rule)), record)))
 }
 

@@ -150,5 +150,7 @@ fn words(subject: QuotaSubject) -> String {
         QuotaSubject::DefaultGroup => "all groups without a rule of their own".to_owned(),
         QuotaSubject::User(id) => format!("user {id}"),
         QuotaSubject::Group(id) => format!("group {id}"),
+        QuotaSubject::DefaultTree => "all qtrees without a rule of their own".to_owned(),
+        QuotaSubject::Tree(id) => format!("qtree {id}"),
     }
 }

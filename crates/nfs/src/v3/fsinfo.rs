@@ -22,7 +22,7 @@ pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
     let (root, _charged) = op.enter(root, Looks)?;
     let attr = root.getattr(op.cx);
     let attr = attr.map_err(|why| op.fail_attr(why, &root))?;
-    let s = root.statfs();
+    let s = root.statfs(&attr);
     op.status(Status::Ok);
     put_post_op(op.out, Some(&attr));
     for v in [

@@ -15,6 +15,7 @@ fn attr() -> Attr {
         used: 4096,
         rdev: (0, 0),
         fsid: 5,
+        tree: 0,
         ino: Ino(9),
         atime: Time::EPOCH,
         mtime: Time { secs: -1, nanos: 5 },

@@ -179,6 +179,7 @@ impl Pseudo {
             used: 0,
             rdev: (0, 0),
             fsid: FSID,
+            tree: 0,
             ino: Ino(number),
             atime: Time::EPOCH,
             mtime: Time::EPOCH,

@@ -116,11 +116,20 @@ const GROUP: &[Parameter] = &[
     may("max-throughput", "throughput"),
     may("is-shared", "true|false"),
 ];
+const QTREE: &[Parameter] = &[
+    must("vserver", "text"),
+    must("volume", "text"),
+    must("qtree", "text"),
+    may("security-style", "unix"),
+    may("oplock-mode", "enable"),
+    may("unix-permissions", "octal digits"),
+    may("export-policy", "text"),
+];
 const QUOTA_RULE: &[Parameter] = &[
     must("vserver", "text"),
     may("policy-name", "text"),
     must("volume", "text"),
-    must("type", "user|group"),
+    must("type", "tree|user|group"),
     must("target", "text"),
     may("qtree", "text"),
 ];
@@ -128,7 +137,7 @@ const QUOTA_LIMITS: &[Parameter] = &[
     must("vserver", "text"),
     may("policy-name", "text"),
     must("volume", "text"),
-    must("type", "user|group"),
+    must("type", "tree|user|group"),
     must("target", "text"),
     may("qtree", "text"),
     may("user-mapping", "on|off"),
@@ -706,6 +715,46 @@ pub const COMMANDS: &[Command] = &[
         VOLUME,
     ),
     command(&["volume", "online"], "Serve a volume again", VOLUME),
+    command(&["volume", "qtree", "create"], "Make a qtree", QTREE),
+    command(
+        &["volume", "qtree", "delete"],
+        "Delete a qtree with all that is in it",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("qtree", "text"),
+            may("force", "true|false"),
+            may("foreground", "true|false"),
+        ],
+    ),
+    command(&["volume", "qtree", "modify"], "Change a qtree", QTREE),
+    command(
+        &["volume", "qtree", "rename"],
+        "Rename a qtree",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("qtree", "text"),
+            must("newname", "text"),
+        ],
+    ),
+    command(
+        &["volume", "qtree", "show"],
+        "Qtrees",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("qtree", "text"),
+            may("security-style", "unix|ntfs"),
+            may("oplock-mode", "enable"),
+            may("unix-permissions", "text"),
+            may("id", "integer"),
+            may("status", "normal"),
+            may("export-policy", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
     command(
         &["volume", "quota", "modify"],
         "Switch a volume's quotas on or off",
@@ -728,7 +777,7 @@ pub const COMMANDS: &[Command] = &[
     ),
     command(
         &["volume", "quota", "policy", "rule", "create"],
-        "Limit users or groups of a volume",
+        "Limit users, groups or qtrees of a volume",
         QUOTA_LIMITS,
     ),
     command(
@@ -748,7 +797,7 @@ pub const COMMANDS: &[Command] = &[
             may("vserver", "text"),
             may("policy-name", "text"),
             may("volume", "text"),
-            may("type", "user|group"),
+            may("type", "tree|user|group"),
             may("target", "text"),
             may("qtree", "text"),
             may("user-mapping", "on|off"),
@@ -763,13 +812,13 @@ pub const COMMANDS: &[Command] = &[
     ),
     command(
         &["volume", "quota", "report"],
-        "Usage and limits of users and groups",
+        "Usage and limits of users, groups and qtrees",
         &[
             may("vserver", "text"),
             may("volume", "text"),
             may("index", "integer"),
             may("tree", "text"),
-            may("quota-type", "user|group"),
+            may("quota-type", "tree|user|group"),
             may("quota-target", "text"),
             may("disk-used", "size"),
             may("disk-limit", "size"),

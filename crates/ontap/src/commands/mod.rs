@@ -6,6 +6,7 @@ pub mod failover;
 pub mod node;
 mod options;
 pub mod policy;
+mod qtree;
 mod quota;
 mod refusal;
 mod relationships;
@@ -109,6 +110,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["volume", "quota", "report"] => quota::report(parsed, cluster),
         ["volume", "quota", "show"] => quota::show(parsed, cluster),
         ["volume", "quota", verb] => quota::switch(verb, parsed, cluster),
+        ["volume", "qtree", verb] => qtree::run(verb, parsed, cluster),
         ["df"] => storage::df(parsed, cluster),
         ["qos", "statistics", "volume", what, "show"] => statistics::qos(what, parsed, cluster),
         ["statistics", "show"] => statistics::counters(parsed, cluster),

@@ -1,4 +1,4 @@
-//! `volume quota`: rules of users and groups, whether they hold, and what is used.
+//! `volume quota`: rules of users, groups and qtrees, whether they hold, and what is used.
 //!
 //! A machine has one quota policy, `default`. A rule holds once it is made: `resize` has nothing to
 //! activate.
@@ -30,19 +30,21 @@ pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer
     }
     let volume = there(path(parsed, "volume")?, cluster)?;
     policy(parsed, &volume)?;
+    let of_tree = parsed.get("type") == Some("tree");
     if let Some(qtree) = parsed
         .get("qtree")
         .filter(|name| !matches!(*name, "" | "-"))
     {
-        return Err(failed(Failure::new(
-            Reason::NotFound,
-            format!(
-                "Qtree \"{qtree}\" does not exist in volume \"{}\" in Vserver \"{}\".",
-                volume.volume, volume.vserver
-            ),
-        )));
+        let kind = match of_tree {
+            true => "\"\": the qtree is the target",
+            false => "\"\": users and groups are limited in the whole volume",
+        };
+        return Err(invalid(qtree, "qtree", kind));
     }
-    let target = target(parsed)?;
+    let target = match of_tree {
+        true => tree(argument(parsed, "target")?, &volume, cluster)?,
+        false => target(parsed)?,
+    };
     let mut rules = cluster.quota_rules().into_iter();
     let known = rules.find(|rule| rule.volume == volume && rule.target == target);
     let change = match (verb, known) {
@@ -82,7 +84,18 @@ fn policy(parsed: &Parsed, volume: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Reads `-type` and `-target`.
+/// Returns the target of a rule for qtrees.
+fn tree(name: &str, volume: &Path, cluster: &dyn Cluster) -> Result<QuotaTarget, Failure> {
+    if matches!(name, "" | "*") {
+        return Ok(QuotaTarget::DefaultTree);
+    }
+    let mut all = cluster.qtrees(Some(volume)).into_iter();
+    let found = all.find(|qtree| qtree.name == name);
+    let found = found.ok_or_else(|| failed(super::qtree::none_of(volume, name)))?;
+    Ok(QuotaTarget::Tree(found.number))
+}
+
+/// Reads `-type` and `-target` of a rule for users or groups.
 fn target(parsed: &Parsed) -> Result<QuotaTarget, Failure> {
     let (kind, name) = (argument(parsed, "type")?, argument(parsed, "target")?);
     let number = || match name {
@@ -101,7 +114,12 @@ fn target(parsed: &Parsed) -> Result<QuotaTarget, Failure> {
         "user" => Ok(QuotaTarget::User(number()?)),
         "group" if default => Ok(QuotaTarget::DefaultGroup),
         "group" => Ok(QuotaTarget::Group(number()?)),
-        other => Err(not_among(other, "type", "tree|user|group", "user, group")),
+        other => Err(not_among(
+            other,
+            "type",
+            "tree|user|group",
+            "tree, user, group",
+        )),
     }
 }
 
@@ -162,31 +180,61 @@ fn given(limit: u64) -> Option<u64> {
 fn mapping(rule: &QuotaRule) -> &'static str {
     match rule.target {
         QuotaTarget::DefaultUser | QuotaTarget::User(_) => "off",
-        QuotaTarget::DefaultGroup | QuotaTarget::Group(_) => "-",
+        _ => "-",
     }
 }
 
-const RULES: &[Field<QuotaRule>] = &[
+/// The names of qtrees, by volume and number.
+type Names = BTreeMap<(Path, u32), String>;
+
+/// Returns the names of the qtrees of all volumes.
+fn names(cluster: &dyn Cluster) -> Names {
+    let all = cluster.qtrees(None).into_iter();
+    all.map(|q| ((q.volume, q.number), q.name)).collect()
+}
+
+/// Returns the name of a rule's target: of a qtree, its name; empty for a default.
+fn name_of(rule: &QuotaRule, names: &Names) -> String {
+    let named = match rule.target {
+        QuotaTarget::Tree(number) => names.get(&(rule.volume.clone(), number)),
+        _ => None,
+    };
+    named.cloned().unwrap_or_else(|| rule.target.name())
+}
+
+/// A rule with the name of its target.
+struct Rule {
+    rule: QuotaRule,
+    target: String,
+}
+
+impl std::ops::Deref for Rule {
+    type Target = QuotaRule;
+
+    fn deref(&self) -> &QuotaRule {
+        &self.rule
+    }
+}
+
+const RULES: &[Field<Rule>] = &[
     Field::key("vserver", "Vserver", |r| r.volume.vserver.clone()),
     Field::key("policy-name", "Policy Name", |_| POLICY.to_owned()),
     Field::key("volume", "Volume Name", |r| r.volume.volume.clone()),
-    Field::key("type", "Type", |r: &QuotaRule| r.target.kind().to_owned()),
-    Field::key("target", "Target", |r: &QuotaRule| r.target.name()),
+    Field::key("type", "Type", |r: &Rule| r.rule.target.kind().to_owned()),
+    Field::key("target", "Target", |r: &Rule| r.target.clone()),
     Field::key("qtree", "Qtree Name", |_| String::new()),
     Field::new("user-mapping", "User Mapping", |r| mapping(r).to_owned()),
-    Field::new("disk-limit", "Disk Limit", |r: &QuotaRule| {
-        bytes(r.limits.bytes)
-    })
-    .exact(|r| given(r.limits.bytes)),
-    Field::new("file-limit", "Files Limit", |r: &QuotaRule| {
+    Field::new("disk-limit", "Disk Limit", |r: &Rule| bytes(r.limits.bytes))
+        .exact(|r| given(r.limits.bytes)),
+    Field::new("file-limit", "Files Limit", |r: &Rule| {
         files(r.limits.files)
     }),
     Field::new("threshold", "Threshold for Disk Limit", |_| "-".to_owned()),
-    Field::new("soft-disk-limit", "Soft Disk Limit", |r: &QuotaRule| {
+    Field::new("soft-disk-limit", "Soft Disk Limit", |r: &Rule| {
         bytes(r.limits.soft_bytes)
     })
     .exact(|r| given(r.limits.soft_bytes)),
-    Field::new("soft-file-limit", "Soft Files Limit", |r: &QuotaRule| {
+    Field::new("soft-file-limit", "Soft Files Limit", |r: &Rule| {
         files(r.limits.soft_files)
     }),
 ];
@@ -212,15 +260,20 @@ const RULES_COLUMNS: &[Column] = &[
 /// Runs `volume quota policy rule show`: a table a volume.
 fn show_rules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let keys = ["vserver", "volume", "type", "target"];
-    show::print(RULES, parsed, cluster.quota_rules(), &keys, |all| {
-        let row = |r: &QuotaRule| {
+    let names = names(cluster);
+    let rules = cluster.quota_rules().into_iter().map(|rule| Rule {
+        target: name_of(&rule, &names),
+        rule,
+    });
+    show::print(RULES, parsed, rules.collect(), &keys, |all| {
+        let row = |r: &Rule| {
             let quoted = |text: String| match text.is_empty() {
                 true => "\"\"".to_owned(),
                 false => text,
             };
             vec![
-                r.target.kind().to_owned(),
-                quoted(r.target.name()),
+                r.rule.target.kind().to_owned(),
+                quoted(r.target.clone()),
                 quoted(String::new()),
                 mapping(r).to_owned(),
                 right(&bytes(r.limits.bytes), 8),
@@ -230,7 +283,7 @@ fn show_rules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
                 right("-", 9),
             ]
         };
-        let heading = |r: &QuotaRule| {
+        let heading = |r: &Rule| {
             let vserver = format!("Vserver: {}", r.volume.vserver);
             let policy = format!("Policy: {POLICY}");
             let volume = &r.volume.volume;
@@ -267,11 +320,13 @@ fn grouped<T, K: PartialEq>(
     out
 }
 
-/// A line of the report: a default rule, or a user or a group with its usage.
+/// A line of the report: a default rule, or a user, a group or a qtree with its usage.
 struct Line {
     rule: QuotaRule,
     used_bytes: u64,
     used_files: u64,
+    /// The name of the qtree; empty if it is about none.
+    tree: String,
     /// Its place among the lines of its volume, from 0.
     index: u64,
     /// The rule that its limits are from; `-`: none.
@@ -295,10 +350,9 @@ impl Line {
 fn lines(cluster: &dyn Cluster) -> Vec<Line> {
     let states = cluster.quota_states();
     let rules = cluster.quota_rules();
+    let names = names(cluster);
     let is_on = |volume: &Path| states.get(volume) == Some(&QuotaState::On);
-    let is_default =
-        |target| matches!(target, QuotaTarget::DefaultUser | QuotaTarget::DefaultGroup);
-    let defaults = rules.iter().filter(|rule| is_default(rule.target));
+    let defaults = rules.iter().filter(|rule| rule.target.is_default());
     let mut all: BTreeMap<(Path, QuotaTarget), Line> = BTreeMap::new();
     let mut add = |rule: QuotaRule, used_bytes, used_files| {
         let of = |target| {
@@ -311,14 +365,20 @@ fn lines(cluster: &dyn Cluster) -> Vec<Line> {
             QuotaTarget::User(0) | QuotaTarget::Group(0) => None,
             QuotaTarget::User(_) => of(QuotaTarget::DefaultUser),
             QuotaTarget::Group(_) => of(QuotaTarget::DefaultGroup),
+            QuotaTarget::Tree(_) => of(QuotaTarget::DefaultTree),
             _ => None,
         };
         let specifier = match of(rule.target).or(default) {
-            Some(own) if is_default(own) => "*".to_owned(),
-            Some(own) => own.name(),
+            Some(own) if own.is_default() => "*".to_owned(),
+            Some(_) => name_of(&rule, &names),
             None => "-".to_owned(),
         };
+        let tree = match rule.target {
+            QuotaTarget::Tree(_) => name_of(&rule, &names),
+            _ => String::new(),
+        };
         let line = Line {
+            tree,
             used_bytes,
             used_files,
             index: 0,
@@ -351,7 +411,7 @@ pub fn report(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
         Field::key("vserver", "Vserver", |l| l.rule.volume.vserver.clone()),
         Field::key("volume", "Volume Name", |l| l.rule.volume.volume.clone()),
         Field::key("index", "Index", |l: &Line| l.index.to_string()).ordered(|l| l.index),
-        Field::new("tree", "Tree Name", |_| String::new()),
+        Field::new("tree", "Tree Name", |l| l.tree.clone()),
         Field::new("quota-type", "Quota Type", |l: &Line| {
             l.rule.target.kind().to_owned()
         }),
@@ -397,7 +457,7 @@ Volume   Tree      Type    ID        Used  Limit    Used   Limit   Specifier
         let row = |l: &Line| {
             vec![
                 l.rule.volume.volume.clone(),
-                String::new(),
+                l.tree.clone(),
                 l.rule.target.kind().to_owned(),
                 l.id(),
                 right(&value::tidy_size(l.used_bytes), 5),

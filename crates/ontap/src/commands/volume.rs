@@ -234,7 +234,7 @@ fn percent(volume: &Volume) -> String {
 }
 
 /// Returns permission bits as ONTAP shows them: `---rwxr-xr-x`.
-fn signs(mode: u32) -> String {
+pub(super) fn signs(mode: u32) -> String {
     let bit = |(at, sign): (usize, char)| match mode >> (8 - at) & 1 {
         1 => sign,
         _ => '-',

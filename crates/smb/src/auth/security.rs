@@ -303,6 +303,7 @@ mod tests {
             used: 0,
             rdev: (0, 0),
             fsid: 1,
+            tree: 0,
             ino: Ino(9),
             atime: Time::EPOCH,
             mtime: Time::EPOCH,

@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         }
         let here = operand.at(found.file);
         if !found.made && request.disposition.cuts() {
-            has_room(&here, request.allocation, found.attr.used)?;
+            has_room(&here, &found.attr, request.allocation, found.attr.used)?;
         }
         let granted = self.grant(&here, &found, &request)?;
         let open = self.claim(&session.session, &tree, &here, &found, granted, &request)?;
@@ -349,8 +349,10 @@ impl<'a> Run<'a> {
         if directory && request.attributes & attributes::TEMPORARY != 0 {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        if !directory {
-            has_room(root, request.allocation, 0)?;
+        if !directory && request.allocation > 0 {
+            let dir = root.at(dir);
+            let attr = dir.getattr(&mut self.c.cx)?;
+            has_room(&dir, &attr, request.allocation, 0)?;
         }
         let readonly = request.attributes & attributes::READONLY != 0;
         if readonly && request.asks(option::DELETE_ON_CLOSE) {
@@ -802,11 +804,16 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Fails unless the volume has room to allocate `size` bytes to a file that has `used` of them.
-/// Nothing is allocated: space is taken as it is written.
-pub(crate) fn has_room(operand: &Operand<'_>, size: u64, used: u64) -> Result<(), Status> {
+/// Fails unless there is room to allocate `size` bytes to a file beside the one of `attr` that has
+/// `used` of them. Nothing is allocated: space is taken as it is written.
+pub(crate) fn has_room(
+    operand: &Operand<'_>,
+    attr: &Attr,
+    size: u64,
+    used: u64,
+) -> Result<(), Status> {
     let more = size.saturating_sub(used);
-    match more > 0 && more > operand.available_to_caller() {
+    match more > 0 && more > operand.available_to_caller(attr) {
         true => Err(Status::DISK_FULL),
         false => Ok(()),
     }

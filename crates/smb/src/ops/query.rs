@@ -198,8 +198,8 @@ impl Run<'_> {
         let (on, default) = operand.default_quota();
         let space = entry::FsSpace {
             stat: StatFs {
-                available: operand.available_to_caller(),
-                ..operand.statfs()
+                available: operand.available_to_caller(attr),
+                ..operand.statfs(attr)
             },
             quotas: on,
             hard_bytes: default.bytes,
@@ -478,7 +478,7 @@ impl Run<'_> {
         // Whole clusters are allocated, so that the last one is cut or kept as a whole.
         let size = size.next_multiple_of(BLOCK_SIZE as u64);
         if size >= attr.size {
-            return Ok(has_room(&operand, size, attr.used)?);
+            return Ok(has_room(&operand, &attr, size, attr.used)?);
         }
         self.resize(session, open, (operand, charged), size, Some(attr.ctime))
     }

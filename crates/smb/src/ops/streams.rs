@@ -98,7 +98,7 @@ impl Run<'_> {
                     false => Access::Permissions(&session.walker),
                 };
                 let (operand, charged) = self.enter(session, base.id, access, Changes)?;
-                has_room(&operand, request.allocation, 0)?;
+                has_room(&operand, &of.attr, request.allocation, 0)?;
                 match operand.make_stream(&mut self.c.cx, charged, name) {
                     Err(Stop::Failed(Error::Exists)) => return Err(Suspend::Turn.into()),
                     made => {

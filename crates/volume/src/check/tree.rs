@@ -341,6 +341,20 @@ struct Seen {
     stream: bool,
     parent: u64,
     subdirs: u32,
+    tree: u32,
+}
+
+impl Seen {
+    fn of(rec: &InodeRec, subdirs: u32) -> Seen {
+        Seen {
+            kind: rec.kind,
+            nlink: rec.nlink,
+            stream: rec.flags & flag::STREAM != 0,
+            parent: rec.parent.0,
+            subdirs,
+            tree: rec.tree,
+        }
+    }
 }
 
 /// The names that lead to an inode.
@@ -583,16 +597,7 @@ impl VolumeVisitor<'_, '_> {
             self.check
                 .inode_fault(ino, "number that has not been given out yet");
         }
-        self.inodes.insert(
-            ino,
-            Seen {
-                kind: rec.kind,
-                nlink: rec.nlink,
-                stream: rec.flags & flag::STREAM != 0,
-                parent: rec.parent.0,
-                subdirs: current.subdirs,
-            },
-        );
+        self.inodes.insert(ino, Seen::of(&rec, current.subdirs));
     }
 
     /// Compares inodes and names, once all are known.
@@ -640,6 +645,10 @@ impl VolumeVisitor<'_, '_> {
                 self.check
                     .inode_fault(*ino, "a stream of another file than the one that names it");
             }
+            if named.count > 0 && !self.is_in_its_tree(*ino, seen, named.dir) {
+                let what = format!("tree {}, which is not that of its directory", seen.tree);
+                self.check.inode_fault(*ino, what);
+            }
             if seen.kind == FileKind::Directory {
                 if is_root && named.count > 0 || named.count > 1 {
                     self.check.inode_fault(*ino, "directory with several names");
@@ -658,6 +667,16 @@ impl VolumeVisitor<'_, '_> {
         // Each directory has one parent, which names it. So one that is not connected to the root
         // is on a cycle or below one.
         self.check_connected();
+    }
+
+    /// Returns true if an inode belongs to the tree of its directory or file, or founds one.
+    fn is_in_its_tree(&self, ino: u64, seen: &Seen, dir: u64) -> bool {
+        let founds = dir == ROOT_INO.0 && seen.kind == FileKind::Directory;
+        match self.inodes.get(&dir) {
+            Some(of) if of.tree != seen.tree => founds && seen.tree == ino as u32,
+            // A missing directory is reported already.
+            _ => true,
+        }
     }
 
     fn check_connected(&mut self) {

@@ -86,6 +86,7 @@ impl fmt::Display for WrongUsage {
         let who = match self.id.kind {
             QuotaKind::User => "user",
             QuotaKind::Group => "group",
+            QuotaKind::Tree => "tree",
         };
         let (recorded, found) = (self.recorded, self.found);
         write!(

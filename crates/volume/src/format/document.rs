@@ -193,6 +193,16 @@ fn inodes() {
     assert_eq!(field(&encoded(&device), "own:"), [1, 0, 0, 0, 2, 0, 0, 0]);
 }
 
+#[test]
+fn inodes_in_trees() {
+    says("its version is then 3, and the number of the tree (4, not 0) follows the birth time");
+    let mut bytes = Vec::new();
+    let plain = InodeRec::new(FileKind::Regular, 0, Time::EPOCH);
+    InodeRec { tree: 11, ..plain }.encode(&mut bytes);
+    assert_eq!(bytes[0], 3);
+    assert_eq!(bytes[InodeRec::LEN..], 11u32.to_le_bytes());
+}
+
 /// Each edit that the document lists is decoded, and no other.
 #[test]
 fn log_records() {
@@ -204,6 +214,10 @@ fn log_records() {
         head[0],
         head.len() - 1
     ));
-    says(&format!("inode record ({})", InodeRec::LEN));
+    says(&format!(
+        "inode record ({}; in a tree {})",
+        InodeRec::LEN,
+        InodeRec::TREE_LEN
+    ));
     assert_eq!(listed, edit::tags());
 }

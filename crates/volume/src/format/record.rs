@@ -59,8 +59,11 @@ pub(crate) const WINDOW: u64 = weir_base::limits::MAX_EXTENT_BLOCKS as u64;
 /// Bytes of a link target in one record.
 pub(crate) const SYMLINK_PIECE: usize = weir_base::limits::MAX_VALUE;
 
-/// Version of an inode record. Version 1 was never released.
+/// Version of the record of an inode outside of any tree. Version 1 was never released.
 const INODE_VERSION: u8 = 2;
+
+/// Version of the record of an inode in a tree, whose number follows the rest.
+const INODE_IN_TREE: u8 = 3;
 
 /// Flags of an inode for its additional records. A clear bit saves a search.
 pub(crate) mod flag {
@@ -115,10 +118,15 @@ pub(crate) struct InodeRec {
     pub(crate) flags: u16,
     /// DOS attributes, a subset of [`DOS_ATTRIBUTES`].
     pub(crate) dos: u16,
+    /// Number of the tree that the inode belongs to; 0: none. Never changes.
+    pub(crate) tree: u32,
 }
 
 impl InodeRec {
+    /// Length of the record of an inode outside of any tree, in bytes.
     pub(crate) const LEN: usize = 100;
+    /// Length of the record of an inode in a tree, in bytes.
+    pub(crate) const TREE_LEN: usize = Self::LEN + 4;
 
     /// Creates an inode with one link (two for a directory).
     pub(crate) fn new(kind: FileKind, mode: u32, now: Time) -> InodeRec {
@@ -141,6 +149,22 @@ impl InodeRec {
             verifier: None,
             flags: 0,
             dos: 0,
+            tree: 0,
+        }
+    }
+
+    /// Decodes a record that other bytes follow.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Option<InodeRec> {
+        let len = InodeRec::length(*r.rest().first()?)?;
+        InodeRec::decode(r.bytes(len)?)
+    }
+
+    /// Returns the length of a record that begins with this byte; `None`: no version has it.
+    fn length(first: u8) -> Option<usize> {
+        match first {
+            INODE_VERSION => Some(Self::LEN),
+            INODE_IN_TREE => Some(Self::TREE_LEN),
+            _ => None,
         }
     }
 
@@ -173,8 +197,12 @@ impl InodeRec {
             None => 0,
         };
         let before = out.len();
-        out.reserve(Self::LEN);
-        out.put_u8(INODE_VERSION);
+        let (version, len) = match self.tree {
+            0 => (INODE_VERSION, Self::LEN),
+            _ => (INODE_IN_TREE, Self::TREE_LEN),
+        };
+        out.reserve(len);
+        out.put_u8(version);
         out.put_u8(self.kind as u8);
         out.put_u16(self.mode);
         out.put_u32(self.nlink);
@@ -193,14 +221,15 @@ impl InodeRec {
             out.put_i64(t.secs);
             out.put_u32(t.nanos);
         }
-        debug_assert_eq!(out.len() - before, Self::LEN);
+        if self.tree != 0 {
+            out.put_u32(self.tree);
+        }
+        debug_assert_eq!(out.len() - before, len);
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<InodeRec> {
         let mut r = Reader::new(bytes);
-        if r.u8()? != INODE_VERSION {
-            return None;
-        }
+        let len = InodeRec::length(r.u8()?)?;
         let kind = FileKind::from_number(r.u8()?)?;
         let mode = r.u16()?;
         let (nlink, uid, gid) = (r.u32()?, r.u32()?, r.u32()?);
@@ -216,8 +245,9 @@ impl InodeRec {
             (t.nanos < 1_000_000_000).then_some(t)
         };
         let (atime, mtime, ctime, btime) = (time()?, time()?, time()?, time()?);
+        let tree = if len > Self::LEN { r.u32()? } else { 0 };
         let known = flags & !flag::ALL == 0 && dos & !DOS_ATTRIBUTES == 0;
-        if !known || !r.is_empty() || mode > 0o7777 {
+        if !known || !r.is_empty() || mode > 0o7777 || (tree != 0) != (len > Self::LEN) {
             return None;
         }
         let mut rec = InodeRec {
@@ -239,6 +269,7 @@ impl InodeRec {
             verifier: None,
             flags: flags & !flag::VERIFIER,
             dos,
+            tree,
         };
         let regular = kind == FileKind::Regular;
         if flags & (flag::STREAM | flag::VERIFIER) != 0 && !regular {
@@ -544,6 +575,7 @@ mod tests {
             change: word(),
             flags: rng.next_u64() as u16 & (flag::ACL | flag::XATTRS | flag::STREAMS),
             dos: rng.next_u64() as u16 & DOS_ATTRIBUTES,
+            tree: rng.below(3) as u32,
             atime: time(),
             mtime: time(),
             ctime: time(),
@@ -574,11 +606,12 @@ mod tests {
             let rec = any_inode(&rng);
             let mut out = Vec::new();
             rec.encode(&mut out);
-            assert_eq!(out.len(), InodeRec::LEN);
+            let len = InodeRec::length(out[0]).unwrap();
+            assert_eq!((out.len(), rec.tree > 0), (len, len > InodeRec::LEN));
             assert_eq!(InodeRec::decode(&out), Some(rec));
-            assert_eq!(InodeRec::decode(&out[..InodeRec::LEN - 1]), None);
+            assert_eq!(InodeRec::decode(&out[..len - 1]), None);
             // Every other form is refused, or is another inode: none has two forms.
-            let at = rng.below(InodeRec::LEN as u64) as usize;
+            let at = rng.below(len as u64) as usize;
             out[at] ^= 1 << rng.below(8);
             if let Some(other) = InodeRec::decode(&out) {
                 let mut again = Vec::new();

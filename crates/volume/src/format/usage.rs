@@ -1,4 +1,4 @@
-//! Usage by owner: the blocks and inodes that count for each user and group.
+//! Usage by owner: the blocks and inodes that count for each user, group and tree.
 //!
 //! The records belong to the volume's tree, so each snapshot has the usage of its own inodes, a
 //! revert restores it with them, and a clone begins with it. A checkpoint changes them together
@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use smallvec::SmallVec;
 use weir_store::StoreError;
 use weir_store::node::Key;
 use weir_store::tree::{NodeSource, TreeRoot};
@@ -40,25 +41,35 @@ pub(crate) const COUNTED: Key = Key {
 /// Usage by owner, or changes of it.
 pub(crate) type Usages = BTreeMap<QuotaId, QuotaUsage>;
 
-/// The owners of an inode.
+/// The owners that one inode counts for.
+pub(crate) type Ids = SmallVec<[QuotaId; 3]>;
+
+/// The owners of an inode. Inodes outside of any tree (0) count for none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Owners {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) tree: u32,
 }
 
 impl Owners {
     pub(crate) fn of(rec: &InodeRec) -> Owners {
-        let (uid, gid) = (rec.uid, rec.gid);
-        Owners { uid, gid }
+        let (uid, gid, tree) = (rec.uid, rec.gid, rec.tree);
+        Owners { uid, gid, tree }
     }
 
-    pub(crate) fn ids(self) -> [QuotaId; 2] {
-        [QuotaId::user(self.uid), QuotaId::group(self.gid)]
+    pub(crate) fn ids(self) -> Ids {
+        let mut ids: Ids = [QuotaId::user(self.uid), QuotaId::group(self.gid)]
+            .into_iter()
+            .collect();
+        if self.tree != 0 {
+            ids.push(QuotaId::tree(self.tree));
+        }
+        ids
     }
 }
 
-/// Adds `change` to the usage of both owners.
+/// Adds `change` to the usage of all owners.
 pub(crate) fn add(usages: &mut Usages, owners: Owners, change: QuotaUsage) {
     for id in owners.ids() {
         usages.entry(id).or_default().add(change);
@@ -78,6 +89,7 @@ fn number(kind: QuotaKind) -> u64 {
     match kind {
         QuotaKind::User => 1,
         QuotaKind::Group => 2,
+        QuotaKind::Tree => 3,
     }
 }
 
@@ -88,7 +100,7 @@ pub(crate) fn key(id: QuotaId) -> Key {
 
 /// Returns the owner of a record; `None` if it is another record.
 pub(crate) fn id_of(key: &Key) -> Option<QuotaId> {
-    let kinds = [QuotaKind::User, QuotaKind::Group];
+    let kinds = [QuotaKind::User, QuotaKind::Group, QuotaKind::Tree];
     let kind = kinds.into_iter().find(|k| number(*k) == key.sub >> 32)?;
     let id = (key.sub & u64::from(u32::MAX)) as u32;
     (key.ino == INO && key.kind == kind::USAGE).then_some(QuotaId { kind, id })
@@ -113,6 +125,20 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<QuotaUsage> {
         files: r.i64()?,
     };
     (r.is_empty() && usage != QuotaUsage::default()).then_some(usage)
+}
+
+/// Returns the numbers of the trees that have inodes, as recorded in a volume's tree.
+pub(crate) fn trees(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+) -> Result<Vec<u32>, weir_store::tree::Stop> {
+    let (first, last) = (key(QuotaId::tree(0)), key(QuotaId::tree(u32::MAX)));
+    let mut numbers = Vec::new();
+    weir_store::tree::scan(src, root, first, last, &mut |key, _| {
+        numbers.extend(id_of(&key).map(|id| id.id));
+        ControlFlow::Continue(())
+    })?;
+    Ok(numbers)
 }
 
 /// Reads the usage in a tree. Returns true as well if all inodes are counted there.
@@ -144,7 +170,12 @@ mod tests {
 
     #[test]
     fn keys_and_values_round_trip() {
-        for id in [QuotaId::user(0), QuotaId::user(u32::MAX), QuotaId::group(7)] {
+        for id in [
+            QuotaId::user(0),
+            QuotaId::user(u32::MAX),
+            QuotaId::group(7),
+            QuotaId::tree(1),
+        ] {
             assert_eq!(id_of(&key(id)), Some(id));
             assert!(key(id) > COUNTED);
         }

@@ -157,6 +157,11 @@ impl Engine {
         self.core.counts_usage()
     }
 
+    /// Returns true if the format has trees (qtrees).
+    pub fn has_trees(&self) -> bool {
+        self.core.counts_usage() && self.core.has_trees()
+    }
+
     /// Returns the engine's aggregate.
     pub fn aggregate(&self) -> &Arc<Aggregate> {
         &self.core.agg

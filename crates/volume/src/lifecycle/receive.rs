@@ -249,11 +249,17 @@ impl Receive {
     /// Receives a record with this value.
     ///
     /// # Errors
-    /// `Invalid` for an invalid record, or one out of order.
+    /// `Invalid` for an invalid record, or one out of order; `NotSupported` for an inode in a tree,
+    /// if the format has none.
     pub fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError> {
         let key = key_of(at);
         if !well_formed(key, value) {
             return Err(FsError::Invalid);
+        }
+        let in_tree = || InodeRec::decode(value).is_some_and(|rec| rec.tree != 0);
+        if key.kind == kind::INODE && !self.vol.core.has_trees() && in_tree() {
+            tracing::error!(volume = %self.vol.id, "cannot receive an inode of a qtree: the data folder has no qtrees (stop the server and run `weir upgrade`)");
+            return Err(FsError::NotSupported);
         }
         self.ascend(key)?;
         self.next.bytes += RECORD_BYTES + value.len() as u64;

@@ -383,6 +383,9 @@ impl Engine {
                 got: at,
             });
         }
+        if let Parsed::Record(_, edits) = &parsed {
+            self.check_trees(edits)?;
+        }
         match (parsed, ahead) {
             (Parsed::Record(id, edits), Some(ahead)) => {
                 let write = placed_write(&edits, pages.len(), ahead)?;
@@ -555,6 +558,19 @@ impl Engine {
             VolumeChange::Annotated { text } => self.annotate(&vol, text)?,
         }
         Ok(self.cp_now()?)
+    }
+
+    /// Refuses inodes in trees if the format of this folder has none: a program that does not know
+    /// them would take them for damage.
+    fn check_trees(&self, edits: &[Edit<'_>]) -> Result<(), StandbyError> {
+        let in_tree = |edit: &Edit<'_>| matches!(edit, Edit::Inode { rec, .. } if rec.tree != 0);
+        match !self.core.has_trees() && edits.iter().any(in_tree) {
+            true => Err(StandbyError::Malformed(
+                "an inode of a qtree, and the data folder has no qtrees (stop this node and run `weir upgrade`)"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Retries an operation as long as background jobs, which the primary has completed, are in the

@@ -178,6 +178,10 @@ impl Volume {
                 return Err(FsError::Invalid.into());
             }
             FileKind::Directory if old.entries > 0 => return Err(FsError::NotEmpty.into()),
+            // The folder of a tree stays one.
+            FileKind::Directory if dir == self.root() && old.tree != 0 => {
+                return Err(FsError::NotSupported.into());
+            }
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => {}
             _ => return Err(FsError::Invalid.into()),
         }

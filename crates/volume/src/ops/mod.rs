@@ -17,4 +17,5 @@ pub(crate) mod retry;
 pub(crate) mod seek;
 pub(crate) mod side;
 pub(crate) mod stream;
+pub(crate) mod tree;
 pub(crate) mod unlink;

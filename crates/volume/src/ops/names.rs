@@ -24,6 +24,43 @@ use crate::types::{
 struct NewInode<'a> {
     rec: InodeRec,
     target: Option<&'a [u8]>,
+    /// True for the folder of a new tree; all else belongs to the tree of its directory.
+    founds_tree: bool,
+}
+
+impl NewInode<'_> {
+    fn of(rec: InodeRec) -> NewInode<'static> {
+        NewInode {
+            rec,
+            target: None,
+            founds_tree: false,
+        }
+    }
+
+    /// Returns the expected length of the edits that create it with this name and a list of so many
+    /// bytes.
+    fn edit_bytes(&self, name: &[u8], listed: usize) -> usize {
+        let target = self.target.map_or(0, <[u8]>::len);
+        2 * InodeRec::TREE_LEN + 64 + name.len() + target + listed
+    }
+}
+
+/// Refuses a new name in `dir` for an inode that cannot have one there.
+fn check_linkable(st: &State, dir: &State) -> Result<(), Stop> {
+    if st.rec.kind == FileKind::Directory {
+        return Err(FsError::IsDir.into());
+    }
+    if st.rec.nlink == 0 {
+        // An open inode without a name cannot get one again.
+        return Err(FsError::Stale.into());
+    }
+    if st.rec.nlink >= MAX_LINKS {
+        return Err(FsError::TooManyLinks.into());
+    }
+    match st.rec.tree == dir.rec.tree {
+        true => Ok(()),
+        false => Err(FsError::CrossDevice.into()),
+    }
 }
 
 impl Volume {
@@ -184,7 +221,7 @@ impl Volume {
             rec.verifier = Some(verifier);
         }
         loop {
-            match self.make(cx, dir, name, NewInode { rec, target: None }) {
+            match self.make(cx, dir, name, NewInode::of(rec)) {
                 Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {}
                 other => return Ok(other?),
             }
@@ -266,7 +303,31 @@ impl Volume {
         let mut rec = InodeRec::new(FileKind::Directory, attrs.mode.unwrap_or(0), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         rec.parent = dir;
-        self.make(cx, dir, name, NewInode { rec, target: None })
+        self.make(cx, dir, name, NewInode::of(rec))
+    }
+
+    /// Creates a tree (qtree): a directory in the root directory whose inode's number, cut to 32
+    /// bits, is the tree's. Durable once the log has reached `Done::lsn`.
+    ///
+    /// # Errors
+    /// As [`Volume::mkdir`], and `NotSupported` if the format has no trees.
+    pub fn create_tree(
+        &self,
+        cx: &mut EngineContext,
+        name: &[u8],
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        if !self.core.has_trees() || !self.core.counts_usage() {
+            return Err(FsError::NotSupported.into());
+        }
+        let mut rec = InodeRec::new(FileKind::Directory, attrs.mode.unwrap_or(0), cx.now);
+        rec = with_attrs(rec, attrs, cx.now);
+        rec.parent = self.root();
+        let new = NewInode {
+            founds_tree: true,
+            ..NewInode::of(rec)
+        };
+        self.make(cx, self.root(), name, new)
     }
 
     /// Creates a symbolic link to `target`, which may be any bytes but NUL. Durable once the log
@@ -292,8 +353,11 @@ impl Volume {
         let mut rec = InodeRec::new(FileKind::Symlink, attrs.mode.unwrap_or(0o777), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         rec.size = target.len() as u64;
-        let target = Some(target);
-        self.make(cx, dir, name, NewInode { rec, target })
+        let new = NewInode {
+            target: Some(target),
+            ..NewInode::of(rec)
+        };
+        self.make(cx, dir, name, new)
     }
 
     /// Creates a device node, socket or named pipe. Durable once the log has reached `Done::lsn`.
@@ -316,7 +380,7 @@ impl Volume {
             FileKind::Socket | FileKind::Fifo => {}
             _ => return Err(FsError::Invalid.into()),
         }
-        self.make(cx, dir, name, NewInode { rec, target: None })
+        self.make(cx, dir, name, NewInode::of(rec))
     }
 
     /// Creates an inode with a new name.
@@ -369,21 +433,21 @@ impl Volume {
         if is_dir && st.rec.nlink >= MAX_LINKS {
             return Err(FsError::TooManyLinks.into());
         }
+        // The number of a tree has to be known before room is taken in it.
+        let founded = new.founds_tree.then(|| self.take_tree(cx)).transpose()?;
+        new.rec.tree = founded.map_or(st.rec.tree, |(_, number)| number);
         let held = self.hold_new(cx, &pass, &new.rec)?;
         let before = self.attr_of(dir, st);
         let mut dir_rec = stamped(st.rec, cx.now, true);
         dir_rec.entries += 1;
         dir_rec.nlink += u32::from(is_dir);
-        let ino = Ino(self.counters.take_ino());
+        let ino = founded.map_or_else(|| Ino(self.counters.take_ino()), |(ino, _)| ino);
         let entry = DirentRef {
             ino,
             kind: new.rec.kind,
             name,
         };
-        let mut edits = Edits::new(
-            self.id,
-            2 * InodeRec::LEN + 64 + name.len() + new.target.map_or(0, <[u8]>::len) + listed,
-        );
+        let mut edits = Edits::new(self.id, new.edit_bytes(name, listed));
         edits.inode(ino, &new.rec);
         if let Some(target) = new.target {
             edits.symlink(ino, target);
@@ -447,8 +511,8 @@ impl Volume {
     /// `Done::lsn`.
     ///
     /// # Errors
-    /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`, `NameTooLong`,
-    /// `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    /// `Exists`, `IsDir` if `ino` is a directory, `CrossDevice` if `dir` is in another tree,
+    /// `TooManyLinks`, `NotDir`, `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn link(
         &self,
         cx: &mut EngineContext,
@@ -471,17 +535,8 @@ impl Volume {
         alive_dir(locked.get(dir)?)?;
         let child = locked.get(ino)?;
         alive(child)?;
-        if child.rec.kind == FileKind::Directory {
-            return Err(FsError::IsDir.into());
-        }
-        if child.rec.nlink == 0 {
-            // An open inode without a name cannot get one again.
-            return Err(FsError::Stale.into());
-        }
-        if child.rec.nlink >= MAX_LINKS {
-            return Err(FsError::TooManyLinks.into());
-        }
         let st = locked.get(dir)?;
+        check_linkable(child, st)?;
         let free = match self.find(cx, dir, st, name)? {
             Search::Hit(_) => return Err(FsError::Exists.into()),
             Search::Miss(free) => free.ok_or(FsError::NoSpace)?,

@@ -49,7 +49,7 @@ impl Volume {
         self.quota.hold(
             cx,
             pass.epoch(),
-            || owners.ids().into(),
+            || owners.ids(),
             || {
                 let used = st.used() / BLOCK_SIZE as u64;
                 // Saturates: what is used may be more than an overlay will have.
@@ -93,7 +93,7 @@ impl Volume {
         self.quota.hold(
             cx,
             pass.epoch(),
-            || owners.ids().into(),
+            || owners.ids(),
             || (Counted::nothing(owners), of_inode(0)),
         )
     }

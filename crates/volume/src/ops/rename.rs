@@ -8,6 +8,9 @@
 //! A directory that moves to another parent could become its own ancestor. The check walks from the
 //! target to the root, and the path must not change until the rename is done. Only another such
 //! rename could change it, so these exclude one another by a lock of the volume, as in Linux.
+//!
+//! **Trees.** An inode belongs to the tree of its directory for its whole life, so nothing is
+//! renamed out of one. The folder of a tree can be renamed within the root directory.
 
 use weir_base::Ino;
 use weir_base::limits::MAX_LINKS;
@@ -21,7 +24,7 @@ use crate::ops::stream::Doomed;
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
+use crate::overlay::inode::{Locked, State, alive, alive_dir, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
 
@@ -32,8 +35,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`, `Exists`/`IsDir`/`NotDir` (target of the other kind), `NotEmpty`, `Invalid`
-    /// (into itself, or "." and ".."), `TooManyLinks`, `NameTooLong`, `NoSpace`, `ReadOnly`,
-    /// `Stale`, `Io`.
+    /// (into itself, or "." and ".."), `CrossDevice` (out of its tree), `TooManyLinks`,
+    /// `NameTooLong`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
     pub fn rename(
         &self,
         cx: &mut EngineContext,
@@ -141,10 +144,10 @@ impl Volume {
             let subject = locked.get(hit.ino)?;
             alive(subject)?;
             let is_dir = subject.rec.kind == FileKind::Directory;
+            check_tree((&source.rec, &target.rec), &subject.rec, from_dir == to_dir)?;
             if let Some(over) = over {
                 let victim = locked.get(over.ino)?;
-                alive(victim)?;
-                removable(victim, is_dir)?;
+                check_replaceable(victim, &subject.rec)?;
                 if !self.still_doomed(cx, over.ino, victim, &doomed)? {
                     continue;
                 }
@@ -282,5 +285,31 @@ impl Volume {
             dir,
             "directories form a cycle",
         ))
+    }
+}
+
+/// Refuses a rename between these directories that takes the inode out of its tree.
+fn check_tree(
+    (from, to): (&InodeRec, &InodeRec),
+    rec: &InodeRec,
+    same_dir: bool,
+) -> Result<(), Stop> {
+    let stays = match rec.tree == from.tree {
+        true => rec.tree == to.tree,
+        // The folder of a tree.
+        false => same_dir,
+    };
+    match stays {
+        true => Ok(()),
+        false => Err(FsError::CrossDevice.into()),
+    }
+}
+
+/// Refuses to replace an inode that cannot be removed, or belongs to another tree.
+fn check_replaceable(victim: &State, by: &InodeRec) -> Result<(), Stop> {
+    alive(victim)?;
+    match victim.rec.tree == by.tree {
+        true => removable(victim, by.kind == FileKind::Directory),
+        false => Err(FsError::CrossDevice.into()),
     }
 }

@@ -212,7 +212,7 @@ impl Volume {
         let cookie = cookie.ok_or(FsError::NoSpace)?;
 
         let mut rec = InodeRec::new(FileKind::Regular, u32::from(st.rec.mode & 0o777), cx.now);
-        (rec.uid, rec.gid) = (st.rec.uid, st.rec.gid);
+        (rec.uid, rec.gid, rec.tree) = (st.rec.uid, st.rec.gid, st.rec.tree);
         (rec.flags, rec.parent) = (rec.flags | flag::STREAM, ino);
         let held = self.hold_new(cx, &pass, &rec)?;
         let mut of = stamped(st.rec, cx.now, false);

@@ -12,6 +12,30 @@ use crate::format::calls::CallKey;
 use crate::overlay::direct::Direct;
 use crate::overlay::readahead::Plan;
 use crate::overlay::root::RootState;
+use crate::types::QuotaKind;
+
+/// Quotas that limit a caller.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Limits {
+    /// None: the caller is the server itself.
+    #[default]
+    None,
+    /// Those of trees: the caller is root.
+    Trees,
+    /// All.
+    All,
+}
+
+impl Limits {
+    /// Returns true if limits of owners of this kind hold.
+    pub(crate) fn hold_for(self, kind: QuotaKind) -> bool {
+        match self {
+            Limits::None => false,
+            Limits::Trees => kind == QuotaKind::Tree,
+            Limits::All => true,
+        }
+    }
+}
 
 /// The context of one request, kept over the retries of its operation.
 ///
@@ -25,8 +49,8 @@ pub struct EngineContext {
     pub call: Option<CallKey>,
     /// Access control list of an inode that the operation creates.
     pub list: Option<Box<[u8]>>,
-    /// True if quotas limit the operation: the caller is not root, and not the server itself.
-    pub quotas: bool,
+    /// Quotas that limit the operation.
+    pub limits: Limits,
     pins: Vec<(BlockPtr, Frame)>,
     bad: SmallVec<[BlockPtr; 1]>,
     roots: SmallVec<[Arc<RootState>; 1]>,
@@ -53,7 +77,7 @@ impl EngineContext {
             now,
             call: None,
             list: None,
-            quotas: false,
+            limits: Limits::None,
             pins: Vec::new(),
             bad: SmallVec::new(),
             roots: SmallVec::new(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use weir_base::{Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
-use weir_store::features::USAGE;
+use weir_store::features::{TREES, USAGE};
 use weir_store::{IoError, StoreError};
 
 use crate::format::mark::MarkId;
@@ -46,6 +46,7 @@ pub(crate) struct Core {
     fsid_base: u64,
     /// True if checkpoints count the usage of owners.
     counts_usage: bool,
+    has_trees: bool,
     verifier: u64,
     /// Write verifier of another machine that this one replaces with all of its data; 0: none.
     handed_verifier: AtomicU64,
@@ -85,6 +86,7 @@ impl Core {
             last_mark: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             counts_usage: options.usage && agg.has(&USAGE),
+            has_trees: agg.has(&TREES),
             verifier: rng.next_u64(),
             handed_verifier: AtomicU64::new(0),
             agg,
@@ -104,6 +106,11 @@ impl Core {
     /// Returns true if checkpoints count the usage of owners.
     pub(crate) fn counts_usage(&self) -> bool {
         self.counts_usage
+    }
+
+    /// Returns true if the format has inodes that belong to trees.
+    pub(crate) fn has_trees(&self) -> bool {
+        self.has_trees
     }
 
     /// Returns the number that file-system identities are derived from.

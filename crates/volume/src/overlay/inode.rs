@@ -78,6 +78,7 @@ impl State {
                 0 => Guard::Mode,
                 _ => Guard::Acl,
             },
+            tree: rec.tree,
         }
     }
 

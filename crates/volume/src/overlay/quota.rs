@@ -25,13 +25,12 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::SPACE_WAITS;
 
 use crate::format::record::InodeRec;
-use crate::format::usage::{self, Owners, Usages};
-use crate::overlay::context::EngineContext;
+use crate::format::usage::{self, Ids, Owners, Usages};
+use crate::overlay::context::{EngineContext, Limits};
 use crate::overlay::inode::{InoHasher, State as InodeState};
 use crate::types::{
     Backpressure, FsError, QuotaEntry, QuotaId, QuotaLimit, QuotaRules, QuotaState, QuotaUsage,
@@ -128,9 +127,6 @@ pub(crate) struct Held<'q> {
     loose: bool,
 }
 
-/// The owners that room is taken from.
-type Ids = SmallVec<[QuotaId; 2]>;
-
 impl Held<'_> {
     /// Notes that the inode may count less than can be seen before the next checkpoint, if `loose`.
     pub(crate) fn loosely(mut self, loose: bool) -> Self {
@@ -201,8 +197,8 @@ impl Inner {
 
     /// Takes room for growth, if the limits admit it. `Err(true)`: the next checkpoint may find
     /// room for it.
-    fn take(&mut self, ids: &[QuotaId], growth: QuotaUsage, enforced: bool) -> Result<(), bool> {
-        for id in ids.iter().filter(|_| enforced) {
+    fn take(&mut self, ids: &[QuotaId], growth: QuotaUsage, limits: Limits) -> Result<(), bool> {
+        for id in ids.iter().filter(|id| limits.hold_for(id.kind)) {
             let Some(limit) = self.rules.limit_of(*id) else {
                 // The owner has no limits.
                 continue;
@@ -443,7 +439,8 @@ impl Quota {
         (was, growth): (Counted, QuotaUsage),
     ) -> Result<Held<'_>, Stop> {
         let grows = !ids.is_empty() && (growth.blocks > 0 || growth.files > 0);
-        let enforced = cx.quotas && grows;
+        let limits = cx.limits;
+        let enforced = grows && ids.iter().any(|id| limits.hold_for(id.kind));
         let mut held = Held {
             ids,
             ..self.held(Some(was))
@@ -460,7 +457,7 @@ impl Quota {
             }
             _ if !grows => Ok(held),
             Phase::Loading | Phase::On => {
-                let taken = self.inner.lock().take(&held.ids, growth, enforced);
+                let taken = self.inner.lock().take(&held.ids, growth, limits);
                 match taken {
                     Ok(()) => {
                         held.taken = growth;

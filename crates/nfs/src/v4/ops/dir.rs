@@ -118,7 +118,8 @@ impl Run<'_> {
         let (minor, s) = (self.c.minor, self.s);
         let mut bare: Vec<Bare> = Vec::new();
         let snapshots = dir.namespace == Namespace::Snapshots;
-        let space = attrs::wants_volume(&a.mask).then(|| operand.statfs());
+        let of = attrs::wants_volume(&a.mask).then(|| operand.getattr(&mut self.c.cx));
+        let space = of.transpose()?.map(|attr| operand.statfs(&attr));
         let names = self.names_sent();
         let mut each = |e: &DirEntry<'_>, file: Option<FileRef>| {
             if matches!(e.name, b"." | b"..") {
@@ -213,8 +214,9 @@ impl Run<'_> {
             let (attr, space) = match fh {
                 Fh::File(root) => {
                     let operand = self.look(root)?;
-                    let space = attrs::wants_volume(&a.mask).then(|| operand.statfs());
-                    (operand.getattr(&mut self.c.cx)?, space)
+                    let attr = operand.getattr(&mut self.c.cx)?;
+                    let space = attrs::wants_volume(&a.mask).then(|| operand.statfs(&attr));
+                    (attr, space)
                 }
                 _ => (pseudo.attr(id), None),
             };

@@ -250,10 +250,10 @@ impl<'a> Run<'a> {
         };
         let space = match &operand {
             Some(o) if attrs::wants_volume(mask) => {
-                let available = o.available_to(attr.uid, attr.gid);
+                let available = o.available_to(&attr);
                 Some(StatFs {
                     available,
-                    ..o.statfs()
+                    ..o.statfs(&attr)
                 })
             }
             _ => None,
@@ -757,10 +757,10 @@ impl<'a> Run<'a> {
             return Err(wrong_kind(attr.kind).into());
         }
         operand.may_open(&mut self.c.cx, false, true)?;
-        if operand.statfs().available < a.count {
+        if operand.statfs(&attr).available < a.count {
             return Err(Status::NoSpc.into());
         }
-        if operand.available_to(attr.uid, attr.gid) < a.count && !operand.is_root() {
+        if operand.available_to(&attr) < a.count && !operand.is_root() {
             return Err(Status::DQuot.into());
         }
         let end = a.offset + a.count;

@@ -52,7 +52,7 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
     Some(match tag {
         tag::INODE => Edit::Inode {
             ino,
-            rec: InodeRec::decode(r.bytes(InodeRec::LEN)?)?,
+            rec: InodeRec::read(r)?,
         },
         tag::DEAD => Edit::Dead { ino },
         tag::PUT_ENTRY => {
