@@ -20,6 +20,8 @@ from weirtest import PLACE, WEIR, Server  # noqa: E402
 
 MOTO = os.environ.get("MOTO")
 VAULTS = f"{PLACE}/backupVaults"
+# Backups of instances are in a region, the instances in one of its zones.
+REGION = f"{PLACE.rpartition('/')[0]}/region"
 MIB = 1 << 20
 
 
@@ -126,6 +128,59 @@ class Case(unittest.TestCase):
         self.assertEqual(self.ok("GET", VAULTS), {})
 
 
+    def instance(self, name, **share):
+        body = {"tier": "BASIC_HDD", "fileShares": [{"name": "files", "capacityGb": "1024", **share}]}
+        return self.done("POST", f"{PLACE}/instances", body, instanceId=name)
+
+    def back_up_instance(self, name, **fields):
+        body = {"sourceInstance": f"{PLACE}/instances/one", "sourceFileShare": "files", **fields}
+        return self.done("POST", f"{REGION}/backups", body, backupId=name)
+
+    def story_of_an_instance(self):
+        """The same on every bucket."""
+        self.instance("one")
+        files = self.nfs("one/files")
+        large, small = os.urandom(20 * MIB), b"first"
+        files.put(b"large", large, mode=0o640, uid=7, gid=8)
+        files.put(b"small", small)
+        first = self.back_up_instance("first", labels={"a": "b"}, description="before")
+        self.assertEqual(first["@type"], "type.googleapis.com/google.cloud.filestore.v1.Backup")
+        self.assertEqual({field: first.get(field) for field in (
+            "name", "state", "description", "labels", "sourceInstance", "sourceFileShare", "sourceInstanceTier", "capacityGb",
+            "fileSystemProtocol")}, {
+                "name": f"{REGION}/backups/first", "state": "READY", "description": "before", "labels": {"a": "b"},
+                "sourceInstance": f"{PLACE}/instances/one", "sourceFileShare": "files", "sourceInstanceTier": "BASIC_HDD",
+                "capacityGb": "1024", "fileSystemProtocol": "NFS_V3"})
+        self.assertGreater(int(first["storageBytes"]), 20 * MIB)
+        files.put(b"small", b"second")
+        second = self.back_up_instance("second")
+        self.assertLess(int(second["storageBytes"]), MIB)
+        self.assertGreater(int(second["downloadBytes"]), 20 * MIB)
+        for parent in (REGION, f"{PLACE.rpartition('/')[0]}/-"):
+            names = [b["name"].rsplit("/")[-1] for b in self.ok("GET", f"{parent}/backups")["backups"]]
+            self.assertEqual(names, ["first", "second"])
+        self.assertEqual(self.ok("GET", f"{PLACE}/backups"), {})
+        # The instance goes, and the first backup with it; what the second needs of it stays.
+        self.done("DELETE", f"{PLACE}/instances/one", force="true")
+        old = self.instance("old", sourceBackup=first["name"])
+        self.assertEqual(old["fileShares"][0]["sourceBackup"], first["name"])
+        files = self.nfs("old/files")
+        self.assertEqual(files.read(files.lookup(b"small")), small)
+        self.assertEqual(files.stat(files.lookup(b"large"))[:3], (0o640, 7, 8))
+        self.done("DELETE", first["name"])
+        self.instance("new", sourceBackup=second["name"])
+        files = self.nfs("new/files")
+        self.assertEqual(files.read(files.lookup(b"large")), large)
+        self.assertEqual(files.read(files.lookup(b"small")), b"second")
+        # It is an instance like others: what is read can be sent back.
+        share = {**self.ok("GET", f"{PLACE}/instances/new")["fileShares"][0], "capacityGb": "2048"}
+        grown = self.done("PATCH", f"{PLACE}/instances/new", {"fileShares": [share]}, updateMask="fileShares")
+        self.assertEqual(grown["fileShares"][0]["capacityGb"], "2048")
+        changed = self.done("PATCH", second["name"], {"labels": {"c": "d"}}, updateMask="labels")
+        self.assertEqual((changed["labels"], changed["sourceFileShare"]), ({"c": "d"}, "files"))
+        self.done("DELETE", second["name"])
+        self.assertEqual(self.ok("GET", f"{REGION}/backups"), {})
+
     def files_of_it(self, new):
         """Single files of a backup go into a folder of a volume, and never over what is there."""
         to = f"{PLACE}/volumes/new:restore"
@@ -169,6 +224,68 @@ class OfAFolder(Case):
     def test_a_volume_is_restored_after_it_is_gone(self):
         self.story()
         self.assertEqual(self.objects(), [])
+
+    def test_an_instance_is_restored_after_it_is_gone(self):
+        self.story_of_an_instance()
+        # The vault stays for the next backup, without a pack.
+        self.assertEqual([o for o in self.objects() if "/packs/" in o], [])
+
+    def test_backups_of_instances_are_no_backups_of_volumes(self):
+        self.prepare()
+        self.instance("one")
+        self.back_up_instance("b")
+        # Its vault is the server's own business.
+        self.assertEqual(self.ok("GET", f"{REGION}/backupVaults"), {})
+        for method in ("GET", "DELETE"):
+            self.refused(404, method, f"{REGION}/backupVaults/.filestore")
+            self.refused(404, method, f"{REGION}/backupVaults/.filestore/backups/b")
+        self.refused(404, "GET", f"{REGION}/backupVaults/.filestore/backups")
+        self.refused(404, "PATCH", f"{REGION}/backupVaults/.filestore", {"description": "x"}, updateMask="description")
+        backups = f"{PLACE}/backups"
+        for body, field in (({}, "sourceInstance"), ({"sourceInstance": "one"}, "sourceInstance"),
+                            ({"sourceInstance": f"{PLACE}/volumes/v1"}, "sourceInstance"),
+                            ({"sourceInstance": "projects/other/locations/l/instances/one"}, "sourceInstance"),
+                            ({"sourceInstance": f"{PLACE}/instances/one", "kmsKey": "k"}, "kmsKey")):
+            self.assertIn(field, self.refused(400, "POST", backups, body, backupId="x"))
+        missing = {"sourceInstance": f"{PLACE}/instances/none"}
+        self.assertIn("none", self.refused(404, "POST", backups, missing, backupId="x"))
+        other = {"sourceInstance": f"{PLACE}/instances/one", "sourceFileShare": "other"}
+        self.assertIn("share other", self.refused(404, "POST", backups, other, backupId="x"))
+        self.assertIn("already", self.refused(409, "POST", f"{REGION}/backups", {"sourceInstance": f"{PLACE}/instances/one"},
+                                              backupId="b"))
+        vault = self.done("POST", VAULTS, {}, backupVaultId="safe")["name"]
+        of_instance = {"sourceVolume": f"{PLACE}/instances/one"}
+        self.assertIn("sourceVolume", self.refused(404, "POST", f"{vault}/backups", of_instance, backupId="x"))
+        body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": "x", "protocols": ["NFSV3"]}
+        for backup in (f"{REGION}/backups/b", f"{REGION}/backupVaults/.filestore/backups/b"):
+            restored = {**body, "restoreParameters": {"sourceBackup": backup}}
+            self.assertIn("sourceBackup", self.refused(400, "POST", f"{PLACE}/volumes", restored, volumeId="x"))
+        scheduled = {**body, "backupConfig": {"backupVault": f"{PLACE}/backupVaults/.filestore"}}
+        self.assertIn(".filestore", self.refused(404, "POST", f"{PLACE}/volumes", scheduled, volumeId="x"))
+        for backup, code in ((f"{vault}/backups/b", 400), (f"{REGION}/backups/none", 404)):
+            share = {"name": "files", "capacityGb": "1024", "sourceBackup": backup}
+            body = {"tier": "BASIC_HDD", "fileShares": [share]}
+            self.assertIn("backup", self.refused(code, "POST", f"{PLACE}/instances", body, instanceId="x"))
+        share = {"name": "files", "sourceBackup": f"{REGION}/backups/b"}
+        self.assertIn("sourceBackup", self.refused(400, "PATCH", f"{PLACE}/instances/one", {"fileShares": [share]},
+                                                   updateMask="fileShares"))
+        message = self.refused(400, "PATCH", f"{REGION}/backups/b", {"sourceFileShare": "x"}, updateMask="sourceFileShare")
+        self.assertIn("sourceFileShare", message)
+        self.refused(400, "POST", f"{PLACE}/instances/one:restore", {"fileShare": "files", "sourceBackup": f"{REGION}/backups/b"})
+
+    def test_a_kill_costs_a_backup_of_an_instance_nothing(self):
+        self.instance("one")
+        large = os.urandom(96 * MIB)
+        self.nfs("one/files").put(b"large", large)
+        body = {"sourceInstance": f"{PLACE}/instances/one"}
+        self.kill_once(lambda: self.packs() > 0, "POST", f"{REGION}/backups", body, backupId="b")
+        self.ready(f"{REGION}/backups/b")
+        body = {"tier": "BASIC_HDD", "fileShares": [{"name": "files", "capacityGb": "1024", "sourceBackup": f"{REGION}/backups/b"}]}
+        begun = lambda: self.server.ask("GET", f"{PLACE}/instances/new")[0] == 200  # noqa: E731
+        self.kill_once(begun, "POST", f"{PLACE}/instances", body, instanceId="new")
+        self.ready(f"{PLACE}/instances/new")
+        files = self.nfs("new/files")
+        self.assertEqual(files.read(files.lookup(b"large")), large)
 
     def test_what_is_damaged_is_found(self):
         self.prepare()
@@ -362,6 +479,9 @@ class OfABucket(Case):
     def end_s3(self):
         self.s3.terminate()
         self.s3.wait(30)
+
+    def test_an_instance_is_restored_after_it_is_gone(self):
+        self.story_of_an_instance()
 
     def test_a_volume_is_restored_after_it_is_gone(self):
         self.story()

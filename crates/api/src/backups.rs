@@ -250,6 +250,7 @@ pub fn new_backup(place: &Place, body: Object) -> ApiResult<NewBackup> {
         source,
         snapshot,
         schedule: None,
+        share: None,
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),
@@ -279,7 +280,11 @@ pub fn backup_change(changed: Object, current: &Object) -> ApiResult<Description
     described(f)
 }
 
-fn described(mut f: Fields) -> ApiResult<DescriptionChange> {
+/// Changes of a description, out of what is left of a message.
+///
+/// # Errors
+/// INVALID_ARGUMENT: labels against their syntax.
+pub fn described(mut f: Fields) -> ApiResult<DescriptionChange> {
     Ok(DescriptionChange {
         description: f.text("description").or_default(),
         labels: f.labels()?.or_default(),

@@ -1,14 +1,16 @@
 //! Filestore: the public API's resources to and from the model.
 
+use crate::backups::described;
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, Made, Said, is_set, required};
-use crate::json::Object;
+use crate::json::{Object, abbreviate};
 use crate::netapp::id;
 use crate::schema::filestore as schema;
 use serde_json::{Value, json};
 use weir_control::{
-    AccessType, ExportRule, Extra, KerberosRules, NewVolume, Performance, Presentation, Protocol,
-    Snapshot, SquashMode, State, Status, Tiered, View, Volume, VolumeChange, figures,
+    AccessType, Backup, BackupName, DescriptionChange, ExportRule, Extra, KerberosRules, NewBackup,
+    NewVolume, Performance, Place, Presentation, Protocol, Snapshot, SquashMode, State, Status,
+    Surface, Tiered, View, Volume, VolumeChange, VolumeName, figures,
 };
 
 /// The clients of an option that has no addresses: all of them.
@@ -121,7 +123,11 @@ fn export_paths(i: &Volume) -> Vec<String> {
 fn share(i: &Volume) -> Value {
     let mut m = Made::default();
     m.set("name", &*i.share_name)
-        .set("capacityGb", i.capacity_gib);
+        .set("capacityGb", i.capacity_gib)
+        .set(
+            "sourceBackup",
+            i.restore_of.as_ref().map(ToString::to_string),
+        );
     if let Some(rules) = &i.export_rules {
         let options: Vec<Value> = rules.iter().map(option).collect();
         m.set("nfsExportOptions", options);
@@ -142,10 +148,10 @@ fn option(r: &ExportRule) -> Value {
     Value::Object(m.done(&schema::NFS_EXPORT_OPTIONS))
 }
 
-/// Refuses fields of an instance that this server would store without effect.
-fn check_instance(f: &Fields) -> ApiResult<()> {
+/// Refuses a key of a key service, which this server would store without effect.
+fn check_key(f: &Fields, field: &str) -> ApiResult<()> {
     f.refuse(
-        "kmsKeyName",
+        field,
         is_set,
         "it does not encrypt what it stores; encrypt the disk below it and leave it out",
     )
@@ -155,15 +161,15 @@ fn check_instance(f: &Fields) -> ApiResult<()> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
-pub fn new_instance(body: Object) -> ApiResult<NewVolume> {
+pub fn new_instance(place: &Place, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {
         f.without(field)?;
     }
-    check_instance(&f)?;
+    check_key(&f, "kmsKeyName")?;
     f.take("etag");
     let mut share = required(one_share(f.take("fileShares"))?, "fileShares")?;
-    share.without("sourceBackup")?;
+    let restore_of = source_backup(place, &mut share)?;
     let tier = required(f.text("tier").value(), "tier")?;
     Ok(NewVolume {
         share_name: required(share.text("name").value(), "fileShares[0].name")?,
@@ -185,6 +191,7 @@ pub fn new_instance(body: Object) -> ApiResult<NewVolume> {
         deletion_restricted: f.flag("deletionProtectionEnabled").value().unwrap_or(false),
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
+        restore_of,
         extra: f.rest(),
         ..NewVolume::default()
     })
@@ -204,7 +211,7 @@ pub fn instance_change(
     for field in NOT_HERE {
         f.without(field)?;
     }
-    check_instance(&f)?;
+    check_key(&f, "kmsKeyName")?;
     f.take("etag");
     for field in ["tier", "protocol", "kmsKeyName"] {
         f.fixed(field, current)?;
@@ -238,14 +245,15 @@ pub fn instance_change(
                 .and_then(Value::as_object)
                 .cloned()
                 .unwrap_or_default();
-            share.without("sourceBackup")?;
+            if let Said::Set(name) = share.text("sourceBackup")
+                && now.get("sourceBackup").and_then(Value::as_str) != Some(name.as_str())
+            {
+                return Err(fixed("fileShares[0].sourceBackup"));
+            }
             if let Said::Set(name) = share.text("name")
                 && now.get("name").and_then(Value::as_str) != Some(name.as_str())
             {
-                return Err(ApiError::field(
-                    "fileShares[0].name",
-                    "'fileShares[0].name' cannot be changed once the instance exists",
-                ));
+                return Err(fixed("fileShares[0].name"));
             }
             change.capacity_gib = capacity(whole, &mut share)?;
             // Options that are not sent stay: proto3 cannot distinguish "none" from "not said".
@@ -268,6 +276,35 @@ fn capacity(whole: Option<u64>, share: &mut Fields) -> ApiResult<Option<u64>> {
         )),
         (whole, share) => Ok(share.or(whole)),
     }
+}
+
+fn fixed(field: &str) -> Box<ApiError> {
+    let why = format!("'{field}' cannot be changed once the instance exists");
+    ApiError::field(field, why)
+}
+
+/// Reads the backup that a new share is restored from.
+fn source_backup(place: &Place, share: &mut Fields) -> ApiResult<Option<BackupName>> {
+    let sent = share.text("sourceBackup").value();
+    let Some(sent) = sent.filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let name = BackupName::parse_of_instance(&sent);
+    match name.filter(|name| name.vault.place.project == place.project) {
+        Some(name) => Ok(Some(name)),
+        None => Err(named(place, "fileShares[0].sourceBackup", &sent, "backups")),
+    }
+}
+
+/// Creates the error of a field that is not the full name of one of the project's.
+fn named(place: &Place, field: &str, sent: &str, collection: &str) -> Box<ApiError> {
+    let (sent, project) = (abbreviate(sent), &place.project);
+    ApiError::field(
+        field,
+        format!(
+            "Invalid '{field}' \"{sent}\": projects/{project}/locations/LOCATION/{collection}/NAME"
+        ),
+    )
 }
 
 fn stale() -> Box<ApiError> {
@@ -415,4 +452,73 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
         .set("filesystemUsedBytes", used)
         .labels(&s.labels);
     m.done(&schema::SNAPSHOT)
+}
+
+/// Returns a backup of an instance on the wire.
+pub fn backup(b: &Backup) -> Object {
+    let mut m = Made::over(&b.extra);
+    let state = match b.state {
+        State::Creating => "CREATING",
+        State::Deleting => "DELETING",
+        State::Error => "INVALID",
+        _ => "READY",
+    };
+    m.set("name", b.name.to_string())
+        .set("state", state)
+        .set("stateDetails", b.state_details.as_str())
+        .set("createTime", b.created.rfc3339())
+        .set("sourceInstance", b.source.to_string())
+        .set("storageBytes", b.uploaded)
+        .set("downloadBytes", b.bytes)
+        .set("description", b.description.as_str())
+        .labels(&b.labels);
+    m.done(&schema::BACKUP)
+}
+
+/// Returns a backup to be made. What it says of its instance is noted, because the instance may go.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn new_backup(view: &View, place: &Place, body: Object) -> ApiResult<NewBackup> {
+    const SOURCE: &str = "sourceInstance";
+    let mut f = Fields::new(body);
+    check_key(&f, "kmsKey")?;
+    let sent = required(f.text(SOURCE).value(), SOURCE)?;
+    let source = VolumeName::parse(&sent).filter(|source| {
+        source.surface == Surface::Filestore && source.place.project == place.project
+    });
+    let source = source.ok_or_else(|| named(place, SOURCE, &sent, "instances"))?;
+    let share = f.text("sourceFileShare").value();
+    if let Some(instance) = view.volume(&source) {
+        f.put("sourceFileShare", json!(*instance.share_name));
+        f.put("capacityGb", json!(instance.capacity_gib));
+        if let Presentation::Filestore(tiered) = &instance.presentation {
+            f.put("sourceInstanceTier", json!(*tiered.tier));
+        }
+        if let Some(protocol) = instance.protocols.first() {
+            f.put("fileSystemProtocol", json!(protocol_name(*protocol)));
+        }
+    }
+    Ok(NewBackup {
+        source,
+        snapshot: None,
+        schedule: None,
+        share: share.filter(|share| !share.is_empty()),
+        description: f.text("description").value().unwrap_or_default(),
+        labels: f.labels()?.value().unwrap_or_default(),
+        extra: f.rest(),
+    })
+}
+
+/// Changes to a backup, out of what the mask left.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn backup_change(changed: Object, current: &Object) -> ApiResult<DescriptionChange> {
+    let mut f = Fields::new(changed);
+    check_key(&f, "kmsKey")?;
+    for field in ["sourceInstance", "sourceFileShare", "kmsKey"] {
+        f.fixed(field, current)?;
+    }
+    described(f)
 }

@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use weir_control::{
-    Actor, Backup, BackupName, Mutation, Name, Operation, Place, Pool, Resource, Role, Snapshot,
-    Status, Surface, Target, View, Volume, VolumeName, Within,
+    Actor, Backup, BackupName, Collection, FILESTORE_VAULT, Mutation, Name, Operation, Place, Pool,
+    Resource, Role, Snapshot, Status, Surface, Target, View, Volume, VolumeName, Within,
 };
 
 /// Wildcard of a location: all of them.
@@ -128,6 +128,16 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::ListAudit => admin::list_audit(a.app, &a.actor, &a.query).await,
         _ => a.observed().await,
     }
+}
+
+/// Returns a page of the backups of instances.
+fn instance_backups(q: &ListQuery, view: &View, within: &Within<'_>) -> (Vec<Object>, String) {
+    let all = view.instance_backups(within);
+    objects(q.page(
+        all.map(|b| (key(&b.name.vault.place, &b.name.id), b)),
+        |(k, _)| k,
+        |(_, b)| filestore::backup(b),
+    ))
 }
 
 /// Returns a resource as it is intended, in normal form, without figures that only the node knows.
@@ -303,10 +313,19 @@ impl Asked<'_> {
         Ok(self.place()?.of(surface, self.part(2)))
     }
 
+    /// Returns the vault that the path names; those of instances are not there.
+    fn vault(&self) -> ApiResult<Name> {
+        let vault = self.name()?;
+        if &*vault.id == FILESTORE_VAULT {
+            return Err(ApiError::not_found(&vault.full(Collection::BackupVaults)));
+        }
+        Ok(vault)
+    }
+
     /// Returns a backup of the vault that the path names.
     fn backup(&self, id: &str) -> ApiResult<BackupName> {
         Ok(BackupName {
-            vault: self.name()?,
+            vault: self.vault()?,
             id: id.into(),
         })
     }
@@ -315,9 +334,12 @@ impl Asked<'_> {
         Ok(match kind {
             Kind::Pool => Target::Pool(self.name()?),
             Kind::ActiveDirectory => Target::ActiveDirectory(self.name()?),
-            Kind::BackupVault => Target::BackupVault(self.name()?),
+            Kind::BackupVault => Target::BackupVault(self.vault()?),
             Kind::BackupPolicy => Target::BackupPolicy(self.name()?),
             Kind::Backup => Target::Backup(self.backup(self.part(3))?),
+            Kind::InstanceBackup => {
+                Target::Backup(BackupName::of_instance(&self.place()?, self.part(2)))
+            }
             Kind::Volume | Kind::Instance => Target::Volume(self.volume(kind.surface())?),
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
                 Target::Snapshot(self.volume(kind.surface())?.snapshot(self.part(3)))
@@ -444,14 +466,17 @@ impl Asked<'_> {
                 Mutation::CreateBackupPolicy(place.name(&id), backups::new_policy(body)?)
             }
             Kind::Backup => {
-                let new = backups::new_backup(&place, body)?;
-                Mutation::CreateBackup(self.backup(&id)?, new)
+                Mutation::CreateBackup(self.backup(&id)?, backups::new_backup(&place, body)?)
+            }
+            Kind::InstanceBackup => {
+                let new = filestore::new_backup(&self.app.control().view(), &place, body)?;
+                Mutation::CreateBackup(BackupName::of_instance(&place, &id), new)
             }
             Kind::Volume => {
                 Mutation::CreateVolume(place.volume(&id), netapp::new_volume(&place, body)?)
             }
             Kind::Instance => {
-                Mutation::CreateVolume(place.instance(&id), filestore::new_instance(body)?)
+                Mutation::CreateVolume(place.instance(&id), filestore::new_instance(&place, body)?)
             }
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => Mutation::CreateSnapshot(
                 self.volume(kind.surface())?.snapshot(&id),
@@ -498,7 +523,10 @@ impl Asked<'_> {
                     Mutation::UpdateBackupPolicy(name, backups::policy_change(changed)?)
                 }
                 Target::Backup(name) => {
-                    let change = backups::backup_change(changed, &current)?;
+                    let change = match name.surface() {
+                        Surface::Netapp => backups::backup_change(changed, &current)?,
+                        Surface::Filestore => filestore::backup_change(changed, &current)?,
+                    };
                     Mutation::UpdateBackup(name, change)
                 }
                 Target::Volume(name) => {
@@ -665,6 +693,7 @@ impl Asked<'_> {
                 ),
             ),
             Kind::Backup => self.backups(&q, &view)?,
+            Kind::InstanceBackup => instance_backups(&q, &view, &within),
             Kind::Volume => self.volumes(&q, &view, &within).await?,
             Kind::Instance => self.instances(&q, &view, &within).await,
             Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
@@ -760,7 +789,7 @@ impl Asked<'_> {
     }
 
     fn backups(&self, q: &ListQuery, view: &View) -> ApiResult<(Vec<Object>, String)> {
-        let vault = self.name()?;
+        let vault = self.vault()?;
         if view.backup_vault(&vault).is_none() {
             let target = Target::BackupVault(vault);
             return Err(ApiError::not_found(&target.to_string()));

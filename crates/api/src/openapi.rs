@@ -202,7 +202,7 @@ fn words(kind: Resource) -> &'static str {
         Resource::QuotaRule => "a quota rule",
         Resource::ActiveDirectory => "an Active Directory",
         Resource::BackupVault => "a backup vault",
-        Resource::Backup => "a backup",
+        Resource::Backup | Resource::InstanceBackup => "a backup",
         Resource::BackupPolicy => "a backup policy",
     }
 }

@@ -81,6 +81,8 @@ pub enum Kind {
     Instance,
     /// An instance's snapshot: `instances/*/snapshots/*`.
     InstanceSnapshot,
+    /// A backup of an instance: `backups/*`.
+    InstanceBackup,
     /// A domain of Active Directory: `activeDirectories/*`.
     ActiveDirectory,
     /// A vault of backups: `backupVaults/*`.
@@ -101,6 +103,7 @@ impl Kind {
             Kind::QuotaRule => &netapp::QUOTA_RULE,
             Kind::Instance => &filestore::INSTANCE,
             Kind::InstanceSnapshot => &filestore::SNAPSHOT,
+            Kind::InstanceBackup => &filestore::BACKUP,
             Kind::ActiveDirectory => &netapp::ACTIVE_DIRECTORY,
             Kind::BackupVault => &netapp::BACKUP_VAULT,
             Kind::Backup => &netapp::BACKUP,
@@ -118,7 +121,7 @@ impl Kind {
             Kind::QuotaRule => "quotaRuleId",
             Kind::ActiveDirectory => "activeDirectoryId",
             Kind::BackupVault => "backupVaultId",
-            Kind::Backup => "backupId",
+            Kind::Backup | Kind::InstanceBackup => "backupId",
             Kind::BackupPolicy => "backupPolicyId",
         }
     }
@@ -134,7 +137,7 @@ impl Kind {
             | Kind::BackupVault
             | Kind::Backup
             | Kind::BackupPolicy => Surface::Netapp,
-            Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
+            Kind::Instance | Kind::InstanceSnapshot | Kind::InstanceBackup => Surface::Filestore,
         }
     }
 
@@ -148,7 +151,7 @@ impl Kind {
             Kind::QuotaRule => "quotaRules",
             Kind::ActiveDirectory => "activeDirectories",
             Kind::BackupVault => "backupVaults",
-            Kind::Backup => "backups",
+            Kind::Backup | Kind::InstanceBackup => "backups",
             Kind::BackupPolicy => "backupPolicies",
         }
     }
@@ -289,7 +292,7 @@ impl Route {
                 Kind::QuotaRule => &["quotaRuleId", VALIDATE_ONLY],
                 Kind::ActiveDirectory => &["activeDirectoryId", VALIDATE_ONLY],
                 Kind::BackupVault => &["backupVaultId", VALIDATE_ONLY],
-                Kind::Backup => &["backupId", VALIDATE_ONLY],
+                Kind::Backup | Kind::InstanceBackup => &["backupId", VALIDATE_ONLY],
                 Kind::BackupPolicy => &["backupPolicyId", VALIDATE_ONLY],
             },
             Action::FindFile(_) | Action::Download(_) => &["path", "pathBytes"],
@@ -421,16 +424,18 @@ pub static ROUTES: &[Route] = routes! {
     Patch Filestore "projects/*/locations/*/instances/*" => Action::Update(Kind::Instance);
     Delete Filestore "projects/*/locations/*/instances/*" => Action::Delete(Kind::Instance);
     Post Filestore "projects/*/locations/*/instances/*:revert" => Action::Revert(Kind::Instance);
-    Post Filestore "projects/*/locations/*/instances/*:restore" => Action::Unimplemented("Restoring from backups", "Use `:revert` to a snapshot");
+    Post Filestore "projects/*/locations/*/instances/*:restore" => Action::Unimplemented("Restoring a backup into an instance that exists", "Make an instance from it (fileShares[0].sourceBackup), or use `:revert` to a snapshot");
     Post Filestore "projects/*/locations/*/instances/*:promoteReplica" => Action::Unimplemented("Replication of instances", "Replicate volumes (…/replications)");
     Get Filestore "projects/*/locations/*/instances/*/snapshots" => Action::List(Kind::InstanceSnapshot);
     Post Filestore "projects/*/locations/*/instances/*/snapshots" => Action::Create(Kind::InstanceSnapshot);
     Get Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Get(Kind::InstanceSnapshot);
     Patch Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Update(Kind::InstanceSnapshot);
     Delete Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Delete(Kind::InstanceSnapshot);
-    Get Filestore "projects/*/locations/*/backups" => Action::EmptyList("backups");
-    Get Filestore "projects/*/locations/*/backups/*" => Action::Missing;
-    Post Filestore "projects/*/locations/*/backups" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots)");
+    Get Filestore "projects/*/locations/*/backups" => Action::List(Kind::InstanceBackup);
+    Post Filestore "projects/*/locations/*/backups" => Action::Create(Kind::InstanceBackup);
+    Get Filestore "projects/*/locations/*/backups/*" => Action::Get(Kind::InstanceBackup);
+    Patch Filestore "projects/*/locations/*/backups/*" => Action::Update(Kind::InstanceBackup);
+    Delete Filestore "projects/*/locations/*/backups/*" => Action::Delete(Kind::InstanceBackup);
 
     Post Own "projects/*/locations/*/volumes/*/snapshots/*:rename" => Action::Rename(Kind::VolumeSnapshot);
     Post Own "projects/*/locations/*/instances/*/snapshots/*:rename" => Action::Rename(Kind::InstanceSnapshot);

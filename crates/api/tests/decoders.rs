@@ -120,7 +120,7 @@ fn into_model(object: &Object) {
     drop(to_netapp::volume_change(&place, object.clone(), &current));
     drop(to_netapp::new_snapshot(object.clone()));
     drop(to_netapp::snapshot_change(object.clone()));
-    drop(to_filestore::new_instance(object.clone()));
+    drop(to_filestore::new_instance(&place, object.clone()));
     drop(to_filestore::instance_change(
         object.clone(),
         Some("00"),

@@ -269,6 +269,7 @@ fn every_field_is_in_the_documents_table() {
         ("filestore-v1", "Instance", "Instance"),
         ("filestore-v1", "FileShareConfig", "Instance"),
         ("filestore-v1", "NfsExportOptions", "Option of an instance"),
+        ("filestore-v1", "Backup", "Backup of an instance"),
     ] {
         let document: Value =
             serde_json::from_str(&read(&format!("openapi/{document}.json"))).unwrap();

@@ -256,3 +256,96 @@ async fn a_response_has_what_was_sent() {
         assert_eq!(ranges, &json!(["10.0.0.0/29", "0.0.0.0/0"]), "{answer}");
     }
 }
+
+/// A backup of an instance is in a vault that nobody made and nobody sees, and outlives its
+/// instance.
+#[tokio::test]
+async fn an_instance_is_backed_up_without_a_vault() {
+    let api = furnished().await;
+    let region = "/v1/projects/p1/locations/region";
+    let share = json!([{"name": "files", "capacityGb": "1024"}]);
+    let body = json!({"tier": "BASIC_HDD", "fileShares": share});
+    let made = format!("{PLACE}/instances?instanceId=one");
+    let source = api.done("POST", &made, body.clone()).await["name"].clone();
+    let wanted = json!({"sourceInstance": source, "labels": {"a": "b"}});
+    let create = format!("{region}/backups?backupId=b");
+    let (status, refused) = api.ask("POST", &create, wanted.to_string()).await;
+    assert_eq!(status, 400, "{refused}");
+    assert!(refused.to_string().contains("--backup-bucket"), "{refused}");
+    assert_eq!(
+        api.ok("GET", &format!("{region}/backups"), "").await,
+        json!({})
+    );
+    api.node.set_facts(weir_control::backend::Facts {
+        backups: true,
+        ..Default::default()
+    });
+    let first = api.done("POST", &create, wanted.clone()).await;
+    for (field, value) in [
+        (
+            "@type",
+            "type.googleapis.com/google.cloud.filestore.v1.Backup",
+        ),
+        ("name", "projects/p1/locations/region/backups/b"),
+        ("state", "READY"),
+        ("sourceFileShare", "files"),
+        ("sourceInstanceTier", "BASIC_HDD"),
+        ("capacityGb", "1024"),
+    ] {
+        assert_eq!(first[field], value, "{first}");
+    }
+    let second = format!("{region}/backups?backupId=c");
+    api.done("POST", &second, wanted.clone()).await;
+    assert_eq!(api.node.backups().len(), 2);
+    let hidden = format!("{region}/backupVaults");
+    assert_eq!(api.ok("GET", &hidden, "").await, json!({}));
+    for path in ["", "/backups", "/backups/b"] {
+        let path = format!("{hidden}/.filestore{path}");
+        assert_eq!(api.ask("GET", &path, "").await.0, 404, "{path}");
+    }
+    for (body, code) in [
+        (
+            json!({"sourceInstance": source, "sourceFileShare": "other"}),
+            404,
+        ),
+        (
+            json!({"sourceInstance": "projects/p1/locations/l/volumes/v"}),
+            400,
+        ),
+        (json!({"sourceInstance": source, "kmsKey": "k"}), 400),
+        (json!({}), 400),
+    ] {
+        let path = format!("{region}/backups?backupId=d");
+        let (status, refused) = api.ask("POST", &path, body.to_string()).await;
+        assert_eq!(status, code, "{refused}");
+    }
+    let one = format!("{PLACE}/instances/one");
+    api.done("DELETE", &format!("{one}?force=true"), json!({}))
+        .await;
+    let everywhere = api
+        .ok("GET", "/v1/projects/p1/locations/-/backups", "")
+        .await;
+    let backups = everywhere["backups"].as_array().unwrap();
+    let names: Vec<&str> = backups.iter().filter_map(|b| b["name"].as_str()).collect();
+    let parent = "projects/p1/locations/region/backups";
+    assert_eq!(names, [format!("{parent}/b"), format!("{parent}/c")]);
+    let name = format!("{region}/backups/b");
+    let change = format!("{name}?updateMask=description");
+    let changed = api
+        .done("PATCH", &change, json!({"description": "kept"}))
+        .await;
+    assert_eq!(
+        (&changed["description"], &changed["sourceInstance"]),
+        (&json!("kept"), &source)
+    );
+    api.done("DELETE", &name, json!({})).await;
+    assert_eq!(api.node.backups().len(), 1);
+    let mut restored = body;
+    for (backup, code) in [("backups/none", 404), ("backupVaults/v/backups/c", 400)] {
+        let backup = format!("projects/p1/locations/region/{backup}");
+        restored["fileShares"][0]["sourceBackup"] = json!(backup);
+        let path = format!("{PLACE}/instances?instanceId=new");
+        let (status, answer) = api.ask("POST", &path, restored.to_string()).await;
+        assert_eq!(status, code, "{answer}");
+    }
+}

@@ -792,6 +792,67 @@ fn snapshots_of_instances() {
 }
 
 #[test]
+fn backups_of_instances() {
+    let created = sent(&[
+        "filestore",
+        "backups",
+        "create",
+        "b1",
+        "--region=us-central1",
+        "--instance=i1",
+        "--instance-zone=us-central1-a",
+        "--file-share=files",
+        "--description=before",
+    ]);
+    let parent = "/v1/projects/weir/locations/us-central1/backups";
+    assert_eq!((created.0.as_str(), created.1.as_str()), ("POST", parent));
+    assert_eq!(created.2, "backupId=b1");
+    let source = "projects/weir/locations/us-central1-a/instances/i1";
+    assert_eq!(created.3["sourceInstance"], source);
+    assert_eq!(created.3["sourceFileShare"], "files");
+    assert_eq!(created.3["description"], "before");
+    let deleted = sent(&[
+        "filestore",
+        "backups",
+        "delete",
+        "b1",
+        "--location=us-central1",
+        "--quiet",
+    ]);
+    assert_eq!(
+        (deleted.0.as_str(), deleted.1),
+        ("DELETE", format!("{parent}/b1"))
+    );
+    let restored = sent(&[
+        "filestore",
+        "instances",
+        "create",
+        "i2",
+        "--location=us-central1-a",
+        "--file-share=name=files,capacity=1024,source-backup=b1,source-backup-region=us-central1",
+    ]);
+    let backup = "projects/weir/locations/us-central1/backups/b1";
+    assert_eq!(restored.3["fileShares"][0]["sourceBackup"], backup);
+    let server = accepting();
+    let ran = on(
+        &server,
+        &[
+            "filestore",
+            "instances",
+            "update",
+            "i2",
+            "--location=l1",
+            "--file-share=name=files,capacity=1024,source-backup=b1",
+        ],
+    );
+    assert!(
+        ran.exit == 2 && ran.err.contains("source-backup"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn pools_are_switched_and_take_lines() {
     let switched = sent(&["storage-pools", "switch", "mq", "--location=l1"]);
     let pool = "/v1/projects/weir/locations/l1/storagePools/mq";

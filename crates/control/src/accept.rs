@@ -7,8 +7,8 @@ use crate::job::{Job, RowVerb};
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Snapshot, State, Volume,
 };
-use crate::mutation::{Mutation, RestoreFiles};
-use crate::name::{Name, QuotaRuleName, SnapshotName, Target, VolumeName};
+use crate::mutation::{Mutation, NewBackupVault, RestoreFiles};
+use crate::name::{Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
@@ -402,6 +402,12 @@ fn intend_backup(
             Ok((vault.id, Job::DeleteBackupVault(name.clone()), false))
         }
         Mutation::CreateBackup(name, new) => {
+            if name.surface() == Surface::Filestore && tx.view.backup_vault(&name.vault).is_none() {
+                // Vaults and backups are counted apart: both may have this identifier.
+                let (vault, made) = (NewBackupVault::default(), (inputs.id, inputs.facts.backups));
+                let vault = rules::backup::new_vault(&tx.view, &name.vault, &vault, made, tx.now)?;
+                tx.put_vault(vault);
+            }
             let backup = rules::backup::create(&tx.view, name, new, inputs.id, tx.now)?;
             let source = tx.view.volume(&backup.source).cloned();
             if let (Some(period), Some(source)) = (new.schedule, source) {

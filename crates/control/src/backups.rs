@@ -8,7 +8,7 @@ use crate::backend::{Backend, BackendError, BackupSpec, FilesSpec, VolumeSpec, V
 use crate::job::Job;
 use crate::jobs::{JobContext, failure, gone};
 use crate::model::{Backup, BackupVault, State, Volume};
-use crate::name::{BackupName, Name, Target};
+use crate::name::{BackupName, Name, Surface, Target};
 use crate::refusal::Refusal;
 use crate::view::View;
 use std::sync::Arc;
@@ -94,13 +94,21 @@ impl JobContext {
 
     pub(crate) async fn take_backup(&self, name: &BackupName) -> Result<(), Refusal> {
         let backup = self.backup(name)?;
+        let vault = self.vault(&name.vault)?;
+        let ready = match name.surface() {
+            Surface::Filestore if vault.state != State::Ready => {
+                self.create_vault(&name.vault).await
+            }
+            _ => Ok(()),
+        };
         let view = self.store.view();
         let earlier = base(&view, &backup);
-        let taken = match view.volume(&backup.source) {
-            None => Err(gone(&Target::Volume(backup.source.clone()))),
-            Some(volume) => {
+        let taken = match (ready, view.volume(&backup.source)) {
+            (Err(why), _) => Err(why),
+            (_, None) => Err(gone(&Target::Volume(backup.source.clone()))),
+            (Ok(()), Some(volume)) => {
                 let spec = BackupSpec {
-                    vault: self.vault(&name.vault)?.key(),
+                    vault: vault.key(),
                     name: name.id.to_string(),
                     volume: volume.key.to_string(),
                     snapshot: backup.engine_snapshot(),
@@ -148,9 +156,15 @@ impl JobContext {
 
     pub(crate) async fn delete_backup(&self, name: &BackupName) -> Result<(), Refusal> {
         let backup = self.backup(name)?;
-        let (vault, id) = (self.vault(&name.vault)?.key(), name.id.to_string());
-        let deleted = self.ask_for_long(move |node| node.backup_delete(&vault, &id));
-        let deleted = deleted.await.map_err(|error| failure(&error));
+        let vault = self.vault(&name.vault)?;
+        // A vault of instances that could not be made has no backup in the bucket.
+        let deleted = if name.surface() == Surface::Filestore && vault.state != State::Ready {
+            Ok(())
+        } else {
+            let (vault, id) = (vault.key(), name.id.to_string());
+            let deleted = self.ask_for_long(move |node| node.backup_delete(&vault, &id));
+            deleted.await.map_err(|error| failure(&error))
+        };
         match &deleted {
             Ok(()) if backup.snapshot.is_none() => self.drop_snapshot_of(&backup).await,
             Ok(()) => {}

@@ -52,8 +52,8 @@ pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{
-    BackupName, Collection, Name, Place, QuotaRuleName, ReplicationName, SnapshotName, Surface,
-    Target, VolumeName,
+    BackupName, Collection, FILESTORE_VAULT, Name, Place, QuotaRuleName, ReplicationName,
+    SnapshotName, Surface, Target, VolumeName,
 };
 pub use named::{
     Copies, NamedKind, NamedPolicy, NumberedRule, PolicyBody, PolicyChange, PolicyName,

@@ -768,12 +768,12 @@ impl Operation {
             Target::Volume(name) => name.surface,
             Target::Snapshot(name) => name.parent.surface,
             Target::QuotaRule(name) => name.volume.surface,
+            Target::Backup(name) => name.surface(),
             Target::Pool(_)
             | Target::Replication(_)
             | Target::ActiveDirectory(_)
             | Target::BackupVault(_)
             | Target::BackupPolicy(_)
-            | Target::Backup(_)
             | Target::Relation(_) => Surface::Netapp,
         }
     }

@@ -240,6 +240,8 @@ pub struct NewBackup {
     pub snapshot: Option<String>,
     /// Schedule that makes it; `None` for users.
     pub schedule: Option<Period>,
+    /// Name of the instance's share, which has to be this; `None` for volumes.
+    pub share: Option<String>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.

@@ -236,7 +236,11 @@ impl fmt::Display for ReplicationName {
     }
 }
 
-/// Name of a backup: `…/backupVaults/{v}/backups/{b}`.
+/// Bare id of the vault of each place that has the backups of Filestore's instances. It is no id
+/// that a client may give a vault, and no vault that clients see.
+pub const FILESTORE_VAULT: &str = ".filestore";
+
+/// Name of a backup: `…/backupVaults/{v}/backups/{b}`, or of an instance's `…/backups/{b}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BackupName {
     /// The vault that holds it.
@@ -246,7 +250,33 @@ pub struct BackupName {
 }
 
 impl BackupName {
-    /// Parses a full name.
+    /// Returns the name of an instance's backup in a place.
+    pub fn of_instance(place: &Place, id: &str) -> BackupName {
+        BackupName {
+            vault: place.name(FILESTORE_VAULT),
+            id: id.into(),
+        }
+    }
+
+    /// Returns the API that has it.
+    pub fn surface(&self) -> Surface {
+        if &*self.vault.id == FILESTORE_VAULT {
+            Surface::Filestore
+        } else {
+            Surface::Netapp
+        }
+    }
+
+    /// Parses the full name of an instance's backup.
+    pub fn parse_of_instance(full: &str) -> Option<BackupName> {
+        let parts: Vec<&str> = full.split('/').collect();
+        let ["projects", project, "locations", location, "backups", id] = parts[..] else {
+            return None;
+        };
+        Some(BackupName::of_instance(&Place::new(project, location), id))
+    }
+
+    /// Parses the full name of a volume's backup.
     pub fn parse(full: &str) -> Option<BackupName> {
         let parts: Vec<&str> = full.split('/').collect();
         let [
@@ -262,17 +292,23 @@ impl BackupName {
         else {
             return None;
         };
-        Some(BackupName {
+        let name = BackupName {
             vault: Place::new(project, location).name(vault),
             id: id.into(),
-        })
+        };
+        (name.surface() == Surface::Netapp).then_some(name)
     }
 }
 
 impl fmt::Display for BackupName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let vault = self.vault.full(Collection::BackupVaults);
-        write!(f, "{vault}/backups/{}", self.id)
+        match self.surface() {
+            Surface::Filestore => write!(f, "{}/backups/{}", self.vault.place, self.id),
+            Surface::Netapp => {
+                let vault = self.vault.full(Collection::BackupVaults);
+                write!(f, "{vault}/backups/{}", self.id)
+            }
+        }
     }
 }
 
@@ -348,6 +384,34 @@ impl fmt::Display for Target {
             Target::QuotaRule(name) => name.fmt(f),
             Target::Replication(name) => name.fmt(f),
             Target::Relation(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_of_both_apis_have_names_of_their_own() {
+        let of_volume = "projects/p/locations/l/backupVaults/v/backups/b";
+        let of_instance = "projects/p/locations/l/backups/b";
+        let name = BackupName::parse(of_volume).unwrap();
+        assert_eq!(
+            (name.surface(), name.to_string()),
+            (Surface::Netapp, of_volume.to_owned())
+        );
+        assert_eq!(BackupName::parse_of_instance(of_volume), None);
+        let name = BackupName::parse_of_instance(of_instance).unwrap();
+        assert_eq!(
+            (name.surface(), name.to_string()),
+            (Surface::Filestore, of_instance.to_owned())
+        );
+        for hidden in [
+            of_instance.to_owned(),
+            of_volume.replace("/v/", "/.filestore/"),
+        ] {
+            assert_eq!(BackupName::parse(&hidden), None, "{hidden}");
         }
     }
 }

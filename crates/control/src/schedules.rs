@@ -272,6 +272,7 @@ impl Schedules {
             view.backup(&name(id)).is_none()
         })?;
         let new = NewBackup {
+            share: None,
             source: volume.name.clone(),
             snapshot: None,
             schedule: Some(period),

@@ -7,6 +7,7 @@ const POOL: &str = "google.cloud.netapp.v1.StoragePool";
 const VOLUME: &str = "google.cloud.netapp.v1.Volume";
 const VAULT: &str = "google.cloud.netapp.v1.BackupVault";
 const BACKUP: &str = "google.cloud.netapp.v1.Backup";
+const INSTANCE_BACKUP: &str = "google.cloud.filestore.v1.Backup";
 const INSTANCE: &str = "google.cloud.filestore.v1.Instance";
 
 /// Fields that only the server sets, though the public definition lets clients: message and field.
@@ -37,6 +38,10 @@ static OWN_FIELDS: &[(&str, Field)] = &[
     // Reason of a state.
     (VAULT, field("stateDetails", Kind::String).output_only()),
     (BACKUP, field("stateDetails", Kind::String).output_only()),
+    (
+        INSTANCE_BACKUP,
+        field("stateDetails", Kind::String).output_only(),
+    ),
     // Paths that an instance's share is mounted by.
     (
         INSTANCE,

@@ -72,6 +72,7 @@ pub mod filestore {
         FILE_SHARE_CONFIG = "FileShareConfig";
         NFS_EXPORT_OPTIONS = "NfsExportOptions";
         SNAPSHOT = "Snapshot";
+        BACKUP = "Backup";
         REVERT_INSTANCE_REQUEST = "RevertInstanceRequest";
     }
 }

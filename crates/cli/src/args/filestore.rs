@@ -2,7 +2,8 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::common::{Async, Listed, Named, WordChanges, Words};
+use super::backups::DescribedUpdate;
+use super::common::{Async, DeleteOne, Listed, Named, WordChanges, Words};
 use super::netapp::Locations;
 use super::netapp::Operations;
 use crate::values::{self, Dict};
@@ -15,6 +16,12 @@ pub enum Filestore {
         /// Command to run
         #[command(subcommand)]
         command: Instances,
+    },
+    /// Backups of instances
+    Backups {
+        /// Command to run
+        #[command(subcommand)]
+        command: InstanceBackups,
     },
     /// Long-running operations
     Operations {
@@ -141,6 +148,41 @@ pub struct InstanceSnapshotDelete {
     pub wait: Async,
 }
 
+/// `weir filestore backups`
+#[derive(Debug, Subcommand)]
+pub enum InstanceBackups {
+    /// Back an instance up
+    Create(InstanceBackupCreate),
+    /// List backups of instances
+    List(Listed),
+    /// Show a backup: its state, its instance, its size
+    Describe(Named),
+    /// Change a backup's labels or description
+    Update(DescribedUpdate),
+    /// Delete a backup
+    Delete(DeleteOne),
+}
+
+/// `weir filestore backups create`
+#[derive(Debug, Args)]
+pub struct InstanceBackupCreate {
+    #[command(flatten)]
+    pub named: Named,
+    #[command(flatten)]
+    pub wait: Async,
+    /// The instance to back up
+    #[arg(long, value_name = "INSTANCE")]
+    pub instance: String,
+    /// The instance's location; the backup's own
+    #[arg(long, visible_aliases = ["instance-region", "instance-zone"], value_name = "LOCATION")]
+    pub instance_location: Option<String>,
+    /// The instance's share
+    #[arg(long, value_name = "SHARE")]
+    pub file_share: Option<String>,
+    #[command(flatten)]
+    pub words: Words,
+}
+
 /// `weir filestore instances create`
 #[derive(Debug, Args)]
 pub struct InstanceCreate {
@@ -155,8 +197,9 @@ pub struct InstanceCreate {
     /// nfs-v3 or nfs-v4-1
     #[arg(long, value_name = "PROTOCOL", default_value = "nfs-v3", value_parser = values::enumerator)]
     pub protocol: String,
-    /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
-    #[arg(long, value_name = "SHARE", value_parser = file_share)]
+    /// name=NAME,capacity=CAPACITY (GB or with a unit)[,source-backup=BACKUP
+    /// [,source-backup-region=LOCATION]]; nfs-export-options through --flags-file
+    #[arg(long, value_name = "SHARE", value_parser = new_file_share)]
     pub file_share: Dict,
     /// name=NETWORK[,reserved-ip-range=RANGE][,connect-mode=MODE]; kept for clients that read it
     #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
@@ -201,9 +244,19 @@ pub struct InstanceDelete {
     pub force: bool,
 }
 
+fn new_file_share(text: &str) -> Result<Dict, String> {
+    let restored = ["source-backup", "source-backup-region"];
+    share_of(text, &[&restored[..], &SHARE_KEYS].concat())
+}
+
+const SHARE_KEYS: [&str; 3] = ["capacity", "name", "nfs-export-options"];
+
 fn file_share(text: &str) -> Result<Dict, String> {
-    let keys = ["capacity", "name", "nfs-export-options"];
-    let share = values::dict(text)?.only(&keys)?;
+    share_of(text, &SHARE_KEYS)
+}
+
+fn share_of(text: &str, keys: &[&str]) -> Result<Dict, String> {
+    let share = values::dict(text)?.only(keys)?;
     share.required("name")?;
     values::gib(&share.required("capacity")?)?;
     Ok(share)
@@ -250,6 +303,16 @@ impl Filestore {
                     },
                 };
                 format!("instances.{verb}")
+            }
+            Self::Backups { command } => {
+                let verb = match command {
+                    InstanceBackups::Create(_) => "create",
+                    InstanceBackups::List(_) => "list",
+                    InstanceBackups::Describe(_) => "describe",
+                    InstanceBackups::Update(_) => "update",
+                    InstanceBackups::Delete(_) => "delete",
+                };
+                format!("backups.{verb}")
             }
             Self::Operations { command } => format!("operations.{}", command.verb()),
             Self::Locations { command } => format!("locations.{}", command.verb()),

@@ -19,8 +19,8 @@ pub use backups::{
 pub use common::{Async, At, Common, LabelChanges, Listed, Listing, Named, WordChanges, Words};
 pub use directories::{ActiveDirectories, DirectoryCreate, DirectoryFields, DirectoryUpdate};
 pub use filestore::{
-    Filestore, InstanceCreate, InstanceDelete, InstanceSnapshotNamed, InstanceSnapshots,
-    InstanceUpdate, Instances, OfInstance,
+    Filestore, InstanceBackups, InstanceCreate, InstanceDelete, InstanceSnapshotNamed,
+    InstanceSnapshots, InstanceUpdate, Instances, OfInstance,
 };
 pub use netapp::{
     BackupFilesRestore, FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate,

@@ -7,8 +7,8 @@ use super::operations;
 use super::steps::{Body, delete, last, list, open, open_named, own};
 use crate::Environment;
 use crate::args::{
-    At, Filestore, InstanceCreate, InstanceSnapshotNamed, InstanceSnapshots, InstanceUpdate,
-    Instances, OfInstance,
+    At, Filestore, InstanceBackups, InstanceCreate, InstanceSnapshotNamed, InstanceSnapshots,
+    InstanceUpdate, Instances, OfInstance,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -28,9 +28,66 @@ const SNAPSHOTS: &str =
 pub fn run(command: &Filestore, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
         Filestore::Instances { command } => instances(command, environment, io),
+        Filestore::Backups { command } => backups(command, environment, io),
         Filestore::Operations { command } => operations::operations(command, environment, io),
         Filestore::Locations { command } => operations::locations(command, environment, io),
     }
+}
+
+const BACKUPS: &str = "table(name.basename():label=NAME:sort=1, name.segment(3):label=LOCATION,
+    sourceInstance.basename():label=SRC_INSTANCE, sourceFileShare:label=SRC_FILE_SHARE, state,
+    createTime.date(), stateDetails)";
+
+fn backups(
+    command: &InstanceBackups,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    match command {
+        InstanceBackups::List(args) => list(args, "backups", &own(BACKUPS)?, environment, io),
+        InstanceBackups::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name("backups", &named.name)?;
+            s.describe(&name)
+        }
+        InstanceBackups::Create(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("backups", &args.named.name)?;
+            let instance = s.name("instances", &args.instance)?;
+            let mut body = Body::default();
+            body.set(
+                "sourceInstance",
+                Some(moved(instance, args.instance_location.as_deref())),
+            );
+            body.set("sourceFileShare", args.file_share.as_deref());
+            body.words(&args.words);
+            netapp::create(&mut s, &name, "backupId", body, args.wait, "backup")
+        }
+        InstanceBackups::Update(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("backups", &args.named.name)?;
+            let mut body = Body::default();
+            body.changed_words(&s.get(&name)?, &args.words);
+            netapp::update(&mut s, name, body, args.wait, "backup")
+        }
+        InstanceBackups::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("backups", &args.named.name)?;
+            let question = format!("You are about to delete Filestore backup {name}.");
+            s.confirm_change(args.wait, &question)?;
+            delete(&mut s, name, Vec::new(), args.wait, "backup")
+        }
+    }
+}
+
+/// Returns a full name with another location, if one is given.
+fn moved(name: String, location: Option<&str>) -> String {
+    let mut parts: Vec<&str> = name.split('/').collect();
+    match (parts.get_mut(3), location) {
+        (Some(part), Some(location)) => *part = location,
+        _ => return name,
+    }
+    parts.join("/")
 }
 
 fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
@@ -165,7 +222,15 @@ fn create(args: &InstanceCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
     let mut body = Body::default();
     body.set("tier", Some(args.tier.as_str()));
     body.set("protocol", Some(args.protocol.as_str()));
-    body.set("fileShares", Some(json!([share(&args.file_share)?])));
+    let mut share = share(&args.file_share)?;
+    if let (Some(backup), Value::Object(share)) =
+        (args.file_share.text("source-backup"), &mut share)
+    {
+        let region = args.file_share.text("source-backup-region");
+        let backup = moved(s.name("backups", &backup)?, region.as_deref());
+        share.insert("sourceBackup".to_owned(), json!(backup));
+    }
+    body.set("fileShares", Some(json!([share])));
     body.set("networks", Some(json!([network.0])));
     body.set(
         "performanceConfig",

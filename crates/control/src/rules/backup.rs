@@ -5,7 +5,7 @@ use crate::model::{Backup, BackupConfig, BackupPolicy, BackupVault, Period, Stat
 use crate::mutation::{
     BackupPolicyChange, DescriptionChange, NewBackup, NewBackupPolicy, NewBackupVault, RestoreFiles,
 };
-use crate::name::{BackupName, Name, Place, Surface};
+use crate::name::{BackupName, FILESTORE_VAULT, Name, Place, Surface};
 use crate::policy::{Rule, Rules};
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
@@ -41,6 +41,17 @@ pub fn create_vault(
     now: Stamp,
 ) -> Result<BackupVault, Refusal> {
     names::check(&name.place, &name.id)?;
+    new_vault(view, name, new, (id, bucket), now)
+}
+
+/// Returns a vault to be made as [`create_vault`] does, whatever its bare id.
+pub fn new_vault(
+    view: &View,
+    name: &Name,
+    new: &NewBackupVault,
+    (id, bucket): (u64, bool),
+    now: Stamp,
+) -> Result<BackupVault, Refusal> {
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.backup_vault(name).is_some() {
         return Err(super::names::taken("backup vault", &name.id));
@@ -113,6 +124,14 @@ pub fn delete_vault(view: &View, vault: &BackupVault) -> Result<(), Refusal> {
     }
 }
 
+/// Returns the field of a backup that names what it is of.
+fn source_field(surface: Surface) -> &'static str {
+    match surface {
+        Surface::Netapp => "sourceVolume",
+        Surface::Filestore => "sourceInstance",
+    }
+}
+
 /// Returns a backup to be made, or the refusal.
 pub fn create(
     view: &View,
@@ -131,16 +150,27 @@ pub fn create(
             name.vault.id, name.vault.place
         )));
     };
-    busy("backup vault", &vault.name.id, vault.state)?;
+    let surface = name.surface();
+    // The vault of instances is made with its first backup: those behind it wait in its lane.
+    if surface == Surface::Netapp {
+        busy("backup vault", &vault.name.id, vault.state)?;
+    }
     if view.backup(name).is_some() {
         return Err(super::names::taken("backup", &name.id));
     }
     let source = view.volume(&new.source);
-    let Some(source) = source.filter(|of| of.name.surface == Surface::Netapp) else {
-        let refusal = missing(format!("there is no volume {}", new.source));
-        return field(refusal, "sourceVolume");
+    let Some(source) = source.filter(|of| of.name.surface == surface) else {
+        let refusal = missing(format!("there is no {} {}", surface.noun(), new.source));
+        return field(refusal, source_field(surface));
     };
     source.idle()?;
+    if let Some(share) = new.share.as_deref().filter(|s| **s != *source.share_name) {
+        let refusal = missing(format!(
+            "instance {} has no share {share}; it has {}",
+            source.name.id, source.share_name
+        ));
+        return field(refusal, "sourceFileShare");
+    }
     if let Some(snapshot) = &new.snapshot {
         let found = view.snapshot(&source.name.snapshot(snapshot));
         if found.is_none_or(|snapshot| snapshot.state != State::Ready) {
@@ -192,7 +222,8 @@ pub fn delete(view: &View, backup: &Backup) -> Result<(), Refusal> {
             Status::FailedPrecondition,
             "BACKUP_IN_USE",
             format!(
-                "backup {id} is being restored into volume {}",
+                "backup {id} is being restored into {} {}",
+                volume.name.surface.noun(),
                 volume.name.id
             ),
         )),
@@ -201,7 +232,12 @@ pub fn delete(view: &View, backup: &Backup) -> Result<(), Refusal> {
 
 /// Checks that a volume of `capacity_gib` can be made out of a backup.
 pub fn restore(view: &View, name: &BackupName, capacity_gib: u64) -> Result<(), Refusal> {
-    let field = |refusal: Refusal| Err(refusal.field("restoreParameters.sourceBackup"));
+    let (source, capacity) = match name.surface() {
+        Surface::Netapp => ("restoreParameters.sourceBackup", "capacityGib"),
+        Surface::Filestore => ("fileShares[0].sourceBackup", "fileShares[0].capacityGb"),
+    };
+    let noun = name.surface().noun();
+    let field = |refusal: Refusal| Err(refusal.field(source));
     let Some(backup) = view
         .backup(name)
         .filter(|backup| backup.state == State::Ready)
@@ -212,11 +248,11 @@ pub fn restore(view: &View, name: &BackupName, capacity_gib: u64) -> Result<(), 
     let needed = backup.bytes.div_ceil(1 << 30);
     if needed > capacity_gib {
         let message = format!(
-            "backup {} has {needed} GiB, more than the {capacity_gib} GiB of the volume",
+            "backup {} has {needed} GiB, more than the {capacity_gib} GiB of the {noun}",
             name.id
         );
         let refusal = Refusal::new(Status::InvalidArgument, "VOLUME_TOO_SMALL", message);
-        return Err(refusal.field("capacityGib"));
+        return Err(refusal.field(capacity));
     }
     Ok(())
 }
@@ -324,7 +360,7 @@ pub fn check_config(view: &View, place: &Place, config: &BackupConfig) -> Result
         return refuse(policies, invalid, "TOO_MANY_BACKUP_POLICIES", message);
     }
     if let Some(id) = &config.vault
-        && view.backup_vault(&place.name(id)).is_none()
+        && (view.backup_vault(&place.name(id)).is_none() || &**id == FILESTORE_VAULT)
     {
         let message = format!("there is no backup vault {id} in {place}");
         return refuse(vault, missing, "NOT_FOUND", message);

@@ -12,7 +12,9 @@ use crate::levels::Levels;
 use crate::model::{
     ActiveDirectory, Backup, BackupPolicy, BackupVault, Operation, Pool, Resource, Snapshot, Volume,
 };
-use crate::name::{BackupName, Name, Place, SnapshotName, Surface, Target, VolumeName};
+use crate::name::{
+    BackupName, FILESTORE_VAULT, Name, Place, SnapshotName, Surface, Target, VolumeName,
+};
 use crate::named::{self, NamedPolicy, PolicyName};
 use rpds::RedBlackTreeMapSync;
 use std::net::IpAddr;
@@ -243,6 +245,15 @@ impl View {
         from.take_while(move |backup| backup.name.vault == *vault)
     }
 
+    /// Returns the backups of instances, in the order of their names.
+    pub fn instance_backups(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Backup>> {
+        let key = |name: Name| BackupName::of_instance(&name.place, &name.id);
+        let within =
+            |name: &BackupName, place: &Place, all: bool| is_in(&name.vault.place, place, all);
+        part_of(&self.backups, part, key, within)
+            .filter(|backup| backup.name.surface() == Surface::Filestore)
+    }
+
     /// Returns the backups of all vaults, in the order of their names.
     pub fn every_backup(&self) -> impl Iterator<Item = &Arc<Backup>> {
         self.backups.values()
@@ -306,9 +317,10 @@ impl View {
         }
     }
 
-    /// Returns vaults, in the order of their names.
+    /// Returns vaults, in the order of their names, without those of instances.
     pub fn backup_vaults(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<BackupVault>> {
         part_of(&self.vaults, part, |name| name, named_in)
+            .filter(|vault| &*vault.name.id != FILESTORE_VAULT)
     }
 
     /// Returns policies of backups, in the order of their names.
