@@ -127,9 +127,10 @@ class Case(unittest.TestCase):
         self.done("DELETE", f"{VAULTS}/safe")
         self.assertEqual(self.ok("GET", VAULTS), {})
 
-
     def instance(self, name, **share):
-        body = {"tier": "BASIC_HDD", "fileShares": [{"name": "files", "capacityGb": "1024", **share}]}
+        """An instance whose share no other one has: they have no addresses of their own."""
+        share = {"name": "files" if name == "one" else name, "capacityGb": "1024", **share}
+        body = {"tier": "BASIC_HDD", "fileShares": [share]}
         return self.done("POST", f"{PLACE}/instances", body, instanceId=name)
 
     def back_up_instance(self, name, **fields):
@@ -164,12 +165,12 @@ class Case(unittest.TestCase):
         self.done("DELETE", f"{PLACE}/instances/one", force="true")
         old = self.instance("old", sourceBackup=first["name"])
         self.assertEqual(old["fileShares"][0]["sourceBackup"], first["name"])
-        files = self.nfs("old/files")
+        files = self.nfs("old")
         self.assertEqual(files.read(files.lookup(b"small")), small)
         self.assertEqual(files.stat(files.lookup(b"large"))[:3], (0o640, 7, 8))
         self.done("DELETE", first["name"])
         self.instance("new", sourceBackup=second["name"])
-        files = self.nfs("new/files")
+        files = self.nfs("new")
         self.assertEqual(files.read(files.lookup(b"large")), large)
         self.assertEqual(files.read(files.lookup(b"small")), b"second")
         # It is an instance like others: what is read can be sent back.
@@ -255,7 +256,7 @@ class OfAFolder(Case):
                                               backupId="b"))
         vault = self.done("POST", VAULTS, {}, backupVaultId="safe")["name"]
         of_instance = {"sourceVolume": f"{PLACE}/instances/one"}
-        self.assertIn("sourceVolume", self.refused(404, "POST", f"{vault}/backups", of_instance, backupId="x"))
+        self.assertIn("there is no volume", self.refused(404, "POST", f"{vault}/backups", of_instance, backupId="x"))
         body = {"storagePool": f"{PLACE}/storagePools/pool", "capacityGib": "100", "shareName": "x", "protocols": ["NFSV3"]}
         for backup in (f"{REGION}/backups/b", f"{REGION}/backupVaults/.filestore/backups/b"):
             restored = {**body, "restoreParameters": {"sourceBackup": backup}}
@@ -263,7 +264,7 @@ class OfAFolder(Case):
         scheduled = {**body, "backupConfig": {"backupVault": f"{PLACE}/backupVaults/.filestore"}}
         self.assertIn(".filestore", self.refused(404, "POST", f"{PLACE}/volumes", scheduled, volumeId="x"))
         for backup, code in ((f"{vault}/backups/b", 400), (f"{REGION}/backups/none", 404)):
-            share = {"name": "files", "capacityGb": "1024", "sourceBackup": backup}
+            share = {"name": "x", "capacityGb": "1024", "sourceBackup": backup}
             body = {"tier": "BASIC_HDD", "fileShares": [share]}
             self.assertIn("backup", self.refused(code, "POST", f"{PLACE}/instances", body, instanceId="x"))
         share = {"name": "files", "sourceBackup": f"{REGION}/backups/b"}
@@ -280,11 +281,11 @@ class OfAFolder(Case):
         body = {"sourceInstance": f"{PLACE}/instances/one"}
         self.kill_once(lambda: self.packs() > 0, "POST", f"{REGION}/backups", body, backupId="b")
         self.ready(f"{REGION}/backups/b")
-        body = {"tier": "BASIC_HDD", "fileShares": [{"name": "files", "capacityGb": "1024", "sourceBackup": f"{REGION}/backups/b"}]}
+        body = {"tier": "BASIC_HDD", "fileShares": [{"name": "new", "capacityGb": "1024", "sourceBackup": f"{REGION}/backups/b"}]}
         begun = lambda: self.server.ask("GET", f"{PLACE}/instances/new")[0] == 200  # noqa: E731
         self.kill_once(begun, "POST", f"{PLACE}/instances", body, instanceId="new")
         self.ready(f"{PLACE}/instances/new")
-        files = self.nfs("new/files")
+        files = self.nfs("new")
         self.assertEqual(files.read(files.lookup(b"large")), large)
 
     def test_what_is_damaged_is_found(self):

@@ -495,9 +495,10 @@ pub fn new_backup(view: &View, place: &Place, body: Object) -> ApiResult<NewBack
         if let Presentation::Filestore(tiered) = &instance.presentation {
             f.put("sourceInstanceTier", json!(*tiered.tier));
         }
-        if let Some(protocol) = instance.protocols.first() {
-            f.put("fileSystemProtocol", json!(protocol_name(*protocol)));
-        }
+        // An instance that names none has the API's default.
+        let protocol = instance.protocols.first().copied();
+        let protocol = protocol_name(protocol.unwrap_or(Protocol::Nfsv3));
+        f.put("fileSystemProtocol", json!(protocol));
     }
     Ok(NewBackup {
         source,

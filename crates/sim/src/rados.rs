@@ -406,7 +406,8 @@ impl Objects for Client {
         }
         state.map += 1;
         let map = state.map;
-        state.blocklist.insert(address.to_owned(), map);
+        // One that is on the list already has been refused since the map that it came with.
+        state.blocklist.entry(address.to_owned()).or_insert(map);
         state.clients.insert(self.number, map);
         Ok(())
     }
