@@ -131,22 +131,24 @@ impl Server {
     /// Waits until the log has `count` lines with `text`; returns them. Fails with the log after
     /// two minutes.
     pub fn logged(&self, text: &str, count: usize) -> Vec<String> {
+        let lines = |log: &str| -> Vec<String> {
+            let with = log.lines().filter(|line| line.contains(text));
+            with.map(str::to_owned).collect()
+        };
+        let what = format!("{count} log lines with {text:?}");
+        lines(&self.until(&what, |log| lines(log).len() >= count))
+    }
+
+    /// Waits until `holds` of the log; returns the log. Fails with it after two minutes.
+    pub fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let clock = SystemClock::new();
         loop {
             let log = self.log();
-            let lines: Vec<String> = log
-                .lines()
-                .filter(|l| l.contains(text))
-                .map(str::to_owned)
-                .collect();
-            if lines.len() >= count {
-                return lines;
+            if holds(&log) {
+                return log;
             }
-            assert!(
-                clock.monotonic() < Duration::from_secs(120),
-                "{} of {count} log lines with {text:?}:\n{log}",
-                lines.len()
-            );
+            let late = clock.monotonic() >= Duration::from_secs(120);
+            assert!(!late, "not within two minutes: {what}:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
