@@ -18,7 +18,7 @@ fn number(value: f64) -> String {
 pub fn of_volume(mibps: Option<f64>, source: Option<&str>) -> Words {
     let Some(mibps) = mibps else {
         return Words::new(
-            "It fits, without a limit of its own.",
+            "It fits, and has no limit of its own.",
             "可能です。固有の上限はありません。",
         );
     };
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(says(of_volume(Some(0.5), None)), "It fits: 0.5 MiB/s.");
         assert_eq!(
             says(of_volume(None, None)),
-            "It fits, without a limit of its own."
+            "It fits, and has no limit of its own."
         );
     }
 }
