@@ -36,6 +36,20 @@ pub trait Commands: Send + Sync {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String>;
 }
 
+/// Sends lines of names and values, for people, as notes with the values below each other.
+///
+/// # Errors
+/// No client listens any more.
+pub fn say_lines(
+    say: &mut dyn FnMut(&str) -> io::Result<()>,
+    lines: &[(&str, String)],
+) -> io::Result<()> {
+    let names = lines.iter().map(|(name, _)| name.len());
+    let width = names.max().unwrap_or_default() + 2;
+    let mut lines = lines.iter();
+    lines.try_for_each(|(name, value)| say(&format!("note {name:<width$}{value}")))
+}
+
 /// A listening control socket. Dropping it removes the socket.
 pub struct Control {
     /// `None`: another socket has taken the path.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 
 use super::pair::Pair;
-use weir_node::control_socket::Commands;
+use weir_node::control_socket::{Commands, say_lines};
 
 /// Commands of a node.
 pub struct PairCommands {
@@ -60,12 +60,7 @@ impl Commands for PairCommands {
         };
         match request {
             "show" => {
-                let shown = pair.show();
-                let names = shown.lines.iter().map(|(name, _)| name.len());
-                let width = names.max().unwrap_or_default() + 2;
-                for (name, value) in &shown.lines {
-                    say(&format!("note {name:<width$}{value}"))?;
-                }
+                say_lines(say, &pair.show().lines)?;
                 Ok(String::new())
             }
             "show --json" => Ok(pair.show().data().to_string()),

@@ -53,7 +53,7 @@ pub struct Claim<'a> {
 }
 
 /// State of an aggregate that a standby waits for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Process that owns the aggregate, or owned it last; `None` if that ended properly.
     pub owner: Option<Process>,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use weir_base::Clock;
-use weir_node::control_socket::Commands;
+use weir_node::control_socket::{Commands, say_lines};
 use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
 
 /// Role of a server.
@@ -114,56 +114,55 @@ impl Member {
         Ok(heir.process)
     }
 
+    /// Returns the role, the seconds for which this server has had it, and the owner as it knows
+    /// it.
+    fn state(&self) -> (&'static str, u64, Seen) {
+        let (role, since) = &*self.role.lock();
+        let (name, seen) = match role {
+            Role::Owner(session) => {
+                let seen = Seen {
+                    owner: Some(self.process.clone()),
+                    epoch: Some(session.epoch().0),
+                    fault: None,
+                };
+                ("owner", seen)
+            }
+            Role::Standby(seen) => ("standby", seen.clone().unwrap_or_default()),
+        };
+        // Saturates: the numbers are times.
+        let time = self.clock.monotonic().saturating_sub(*since);
+        (name, time.as_secs(), seen)
+    }
+
     /// Describes the aggregate and its servers for programs.
     fn data(&self) -> Value {
-        let (role, since) = &*self.role.lock();
-        let this = described(&self.process);
-        let (name, owner, epoch, fault) = match role {
-            Role::Owner(session) => ("OWNER", Some(this.clone()), Some(session.epoch().0), None),
-            Role::Standby(seen) => {
-                let seen = seen.as_ref();
-                let owner = seen.and_then(|seen| seen.owner.as_ref());
-                let epoch = seen.and_then(|seen| seen.epoch);
-                let fault = seen.and_then(|seen| seen.fault.clone());
-                ("STANDBY", owner.map(described), epoch, fault)
-            }
-        };
+        let (role, seconds, seen) = self.state();
         let standbys: Vec<Value> = self.standbys.others().iter().map(standby).collect();
         json!({
             "aggregate": self.place.to_string(),
-            "role": name,
-            "server": this,
-            "roleSeconds": (self.clock.monotonic().saturating_sub(*since)).as_secs(),
-            "owner": owner,
-            "epoch": epoch,
-            "fault": fault,
+            "role": role.to_uppercase(),
+            "server": described(&self.process),
+            "roleSeconds": seconds,
+            "owner": seen.owner.as_ref().map(described),
+            "epoch": seen.epoch,
+            "fault": seen.fault,
             "otherStandbys": standbys,
         })
     }
 
     /// Describes the aggregate and its servers in lines of a name and a value.
     fn lines(&self) -> Vec<(&'static str, String)> {
-        let (role, since) = &*self.role.lock();
-        let time = self.clock.monotonic().saturating_sub(*since).as_secs();
-        let mut lines = vec![("aggregate", self.place.to_string())];
-        match role {
-            Role::Owner(session) => {
-                lines.push(("role", format!("owner, for {time} s")));
-                lines.push(("owner", self.process.to_string()));
-                lines.push(("epoch", session.epoch().0.to_string()));
-            }
-            Role::Standby(seen) => {
-                lines.push(("role", format!("standby, for {time} s")));
-                let owner = seen.as_ref().and_then(|seen| seen.owner.as_ref());
-                let nobody = || "none: its last one has ended".to_owned();
-                lines.push(("owner", owner.map_or_else(nobody, Process::to_string)));
-                let epoch = seen.as_ref().and_then(|seen| seen.epoch);
-                lines.push(("epoch", epoch.map_or("none".to_owned(), |e| e.to_string())));
-                if let Some(fault) = seen.as_ref().and_then(|seen| seen.fault.as_ref()) {
-                    lines.push(("fault", fault.clone()));
-                }
-            }
-        }
+        let (role, seconds, seen) = self.state();
+        let owner = seen.owner.map(|owner| owner.to_string());
+        let owner = owner.unwrap_or_else(|| "none: its last one has ended".to_owned());
+        let epoch = seen.epoch.map(|epoch| epoch.to_string());
+        let mut lines = vec![
+            ("aggregate", self.place.to_string()),
+            ("role", format!("{role}, for {seconds} s")),
+            ("owner", owner),
+            ("epoch", epoch.unwrap_or_else(|| "none".to_owned())),
+        ];
+        lines.extend(seen.fault.map(|fault| ("fault", fault)));
         let others = self.standbys.others();
         let names = others.iter().map(|one| one.process.to_string());
         let names: Vec<String> = names.collect();
@@ -228,11 +227,7 @@ impl Commands for ClusterCommands {
         };
         match request.split_once(' ').unwrap_or((request, "")) {
             ("show", "") => {
-                let lines = member.lines();
-                let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
-                for (name, value) in &lines {
-                    say(&format!("note {name:<width$}{value}"))?;
-                }
+                say_lines(say, &member.lines())?;
                 Ok(String::new())
             }
             ("show", "--json") => Ok(member.data().to_string()),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::{Value, json};
 use weir_node::control_socket::{self, Reply};
@@ -24,6 +24,20 @@ impl Output {
             false => writeln!(out, "{text}")?,
         }
         Ok(())
+    }
+
+    /// Asks the server of a data folder for something that it shows: as lines, or with `--json` in
+    /// its request as data.
+    ///
+    /// # Errors
+    /// There is no server, or it refuses.
+    pub fn show(self, folder: &std::path::Path, request: &str) -> Result<()> {
+        if !self.json {
+            return control_socket::ask(folder, request).map(drop);
+        }
+        let reply = control_socket::query(folder, &format!("{request} --json"))?;
+        let data: Value = serde_json::from_str(&reply.checked()?).context("reading the reply")?;
+        self.print(&data, "")
     }
 
     /// Sends a request to the server of a data folder, and prints its reply.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -62,12 +62,7 @@ pub fn pair(command: &PairCommand) -> Result<()> {
         }
         PairCommand::Show { data, output } => {
             configured(data)?;
-            if !output.json {
-                return control_socket::ask(data, "pair show").map(drop);
-            }
-            let shown = control_socket::query(data, "pair show --json")?.checked()?;
-            let shown: Value = serde_json::from_str(&shown).context("reading the reply")?;
-            output.print(&shown, "")
+            output.show(data, "pair show")
         }
         PairCommand::Switch(args) => switch(args),
         PairCommand::Takeover {
