@@ -13,6 +13,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,28 @@ pub type Pieces = Box<dyn Iterator<Item = String> + Send>;
 
 /// Begins a page of all metrics.
 pub type Metrics = Arc<dyn Fn() -> Pieces + Send + Sync>;
+
+/// Writes a family of a histogram, of which each bucket has the number of what was at most its
+/// bound, and the last one, whose bound is infinite, that of all; `sum` is of all of them.
+pub(crate) fn histogram(
+    out: &mut String,
+    (family, help): (&str, &str),
+    buckets: impl Iterator<Item = (f64, u64)>,
+    sum: f64,
+) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} histogram");
+    let mut all = 0;
+    for (bound, count) in buckets {
+        let le = match bound.is_infinite() {
+            true => "+Inf".to_owned(),
+            false => bound.to_string(),
+        };
+        all = count;
+        let _ = writeln!(out, "{family}_bucket{{le=\"{le}\"}} {count}");
+    }
+    let _ = writeln!(out, "{family}_sum {sum}\n{family}_count {all}");
+}
 
 /// A page that is being read.
 struct Scrape {

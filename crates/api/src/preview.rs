@@ -5,9 +5,8 @@ use crate::json::{EnumsAs, Object, encode};
 use crate::lro;
 use crate::mount::Mounts;
 use crate::verdict;
-use crate::words::{Language, Words};
+use crate::words::Language;
 use serde_json::{Value, json};
-use weir_control::figures::PoolFigures;
 use weir_control::{Mutation, Resource, View, rules};
 
 /// Form of the answer.
@@ -61,20 +60,14 @@ pub fn checked(target: &str, verb: &str, response: Value) -> Object {
 /// it has left.
 fn limits(view: &View, resource: Option<Resource>, language: Language) -> Option<Value> {
     let mut preview = Object::new();
-    let say = |preview: &mut Object, words: Words| {
-        preview.insert("headline".to_owned(), json!(words.of(language)));
-    };
     let pool = match resource? {
-        Resource::Pool(pool) => {
-            let words = verdict::of_pool(pool.capacity_gib, &view.pool_figures(&pool));
-            say(&mut preview, words);
-            pool
-        }
+        Resource::Pool(pool) => pool,
         Resource::Volume(volume) => {
             let source = rules::limit_source(view, &volume);
             let bytes = view.volume_throughput(&volume);
             let mibps = bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
-            say(&mut preview, verdict::of_volume(mibps, source.as_deref()));
+            let words = verdict::of_volume(mibps, source.as_deref());
+            preview.insert("headline".to_owned(), json!(words.of(language)));
             if let Some(source) = source {
                 preview.insert("limitSource".to_owned(), json!(&*source));
             }
@@ -93,17 +86,23 @@ fn limits(view: &View, resource: Option<Resource>, language: Language) -> Option
         | Resource::BackupPolicy(_)
         | Resource::Backup(_) => return None,
     };
-    let left = remainder(pool.capacity_gib, &view.pool_figures(&pool));
-    preview.insert("pool".to_owned(), left);
+    let figures = view.pool_figures(&pool);
+    let capacity = pool.capacity_gib;
+    // Rules keep the sum within the pool; a pool of a catalog from elsewhere may be over.
+    let left = capacity.saturating_sub(figures.volume_capacity_gib);
+    let headline = preview.entry("headline");
+    headline.or_insert_with(|| {
+        let words = verdict::of_pool((capacity, left), &figures);
+        json!(words.of(language))
+    });
+    preview.insert(
+        "pool".to_owned(),
+        json!({
+            "capacityGib": capacity,
+            "availableCapacityGib": left,
+            "totalThroughputMibps": figures.total_throughput_mibps,
+            "availableThroughputMibps": figures.available_throughput_mibps,
+        }),
+    );
     Some(Value::Object(preview))
-}
-
-fn remainder(capacity_gib: u64, figures: &PoolFigures) -> Value {
-    json!({
-        "capacityGib": capacity_gib,
-        // Rules keep the sum within the pool; a pool of a catalog from elsewhere may be over.
-        "availableCapacityGib": capacity_gib.saturating_sub(figures.volume_capacity_gib),
-        "totalThroughputMibps": figures.total_throughput_mibps,
-        "availableThroughputMibps": figures.available_throughput_mibps,
-    })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::metrics::Pieces;
+use crate::metrics::{Pieces, histogram};
 
 /// First status code that there is.
 const FIRST: u16 = 100;
@@ -70,19 +70,21 @@ impl Requests {
                 let _ = writeln!(out, "weir_http_requests_total{{code=\"{code}\"}} {count}");
             }
         }
-        out += "# HELP weir_http_seconds Time from the request's head to the reply's head.\n\
-                # TYPE weir_http_seconds histogram\n";
         let mut below = 0;
+        let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
         for (bound, count) in BOUNDS.iter().zip(&self.buckets) {
             below += count.load(Ordering::Relaxed);
-            let le = *bound as f64 / 1000.0;
-            let _ = writeln!(out, "weir_http_seconds_bucket{{le=\"{le}\"}} {below}");
+            buckets.push((*bound as f64 / 1000.0, below));
         }
-        let all = all.max(below);
+        buckets.push((f64::INFINITY, all.max(below)));
         let sum = self.nanos.load(Ordering::Relaxed) as f64 / 1e9;
-        let _ = writeln!(out, "weir_http_seconds_bucket{{le=\"+Inf\"}} {all}");
-        let _ = writeln!(out, "weir_http_seconds_sum {sum}");
-        let _ = writeln!(out, "weir_http_seconds_count {all}");
+        let help = "Time from the request's head to the reply's head.";
+        histogram(
+            &mut out,
+            ("weir_http_seconds", help),
+            buckets.into_iter(),
+            sum,
+        );
         out
     }
 }

@@ -35,16 +35,13 @@ pub fn of_volume(mibps: Option<f64>, source: Option<&str>) -> Words {
     }
 }
 
-/// Says what a pool of `capacity` GiB would have, and what of it would be unallocated.
-pub fn of_pool(capacity: u64, figures: &PoolFigures) -> Words {
+/// Says what a pool would have, and what of it would be unallocated: throughput, or where that is
+/// not allocated its `capacity` in GiB, of which `left` are.
+pub fn of_pool((capacity, left): (u64, u64), figures: &PoolFigures) -> Words {
     let throughput = figures.total_throughput_mibps;
     let (total, free, unit) = match (throughput, figures.available_throughput_mibps) {
         (Some(total), Some(free)) => (total, free, "MiB/s"),
-        _ => {
-            // Rules keep the sum within the pool; a pool of a catalog from elsewhere may be over.
-            let free = capacity.saturating_sub(figures.volume_capacity_gib);
-            (capacity as f64, free as f64, "GiB")
-        }
+        _ => (capacity as f64, left as f64, "GiB"),
     };
     let (total, free) = (number(total), number(free));
     Words::new(
