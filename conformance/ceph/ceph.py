@@ -283,6 +283,12 @@ class Server(Client):
         self.log.close()
 
 
+def documented(name, pattern):
+    """The capabilities for the monitor and the OSDs that a document of docs/operating names."""
+    with open(os.path.join(HERE, "../../docs/operating", name), encoding="utf-8") as document:
+        return re.search(pattern, document.read()).groups()
+
+
 class OnCluster(unittest.TestCase):
     """Tests that share a cluster, each with a folder of its own."""
 

@@ -12,7 +12,7 @@ import time
 import unittest
 import urllib.request
 
-from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, OnCluster, Server
+from ceph import DEVICE_SUITE, HERE, KILLTEST, POOL, WEIR, OnCluster, Server, documented
 
 ROUNDS = os.environ.get("KILL_ROUNDS", "6")
 # A call of NFSv3's procedure 0, with its record mark.
@@ -194,9 +194,7 @@ class Rights(OnCluster):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        with open(os.path.join(HERE, "../../docs/operating/cluster.md"), encoding="utf-8") as document:
-            found = re.search(r"get-or-create client\.weir mon '([^']+)' osd '([^']+)'", document.read())
-        cls.mon, cls.osd = found[1], found[2]
+        cls.mon, cls.osd = documented("cluster.md", r"get-or-create client\.weir mon '([^']+)' osd '([^']+)'")
 
     def serve_twice(self, name, mon, osd):
         """A server that is killed, and the one that takes over from it."""

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from ceph import HERE, POOL, WEIR, Client, OnCluster, free_ports
+from ceph import POOL, WEIR, Client, OnCluster, documented, free_ports
 
 
 class Node(Client):
@@ -126,9 +126,8 @@ class Rights(Pairs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        with open(os.path.join(HERE, "../../docs/operating/mirror.md"), encoding="utf-8") as document:
-            found = re.search(r"The user needs `mon '([^']+)'` and\s+`osd '([^']+)'`", document.read())
-        cls.mon, cls.osd = found[1], found[2].replace("POOL", POOL)
+        cls.mon, osd = documented("mirror.md", r"The user needs `mon '([^']+)'` and\s+`osd '([^']+)'`")
+        cls.osd = osd.replace("POOL", POOL)
 
     def asks_as(self, user, osd):
         """The first node of a pair, started, whose witness is asked as this user."""
