@@ -150,9 +150,9 @@ class Place:
 
     def __init__(self, case, document):
         self.case, self.document = case, document
-        temporary = tempfile.TemporaryDirectory(prefix="weir-docs-")
-        case.addCleanup(temporary.cleanup)
-        self.folder = temporary.name
+        # Removed with the document: a server keeps a gigabyte for its log, and there are many documents.
+        self.temporary = tempfile.TemporaryDirectory(prefix="weir-docs-")
+        self.folder = self.temporary.name
         bin = os.path.join(self.folder, "bin")
         os.mkdir(bin)
         os.symlink(WEIR, os.path.join(bin, "weir"))
@@ -161,8 +161,18 @@ class Place:
         # What every server of the document is started with.
         self.always = ALWAYS.get(document, ())
         self.data = os.path.join(self.folder, "weir-data")
-        case.addCleanup(self.stop)
-        self.serve()
+        try:
+            self.serve()
+        except BaseException:
+            self.temporary.cleanup()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failed):
+        self.stop()
+        self.temporary.cleanup()
 
     def serve(self, *arguments, data=None):
         """Starts a server, or another one in place of the one that runs."""
@@ -271,8 +281,7 @@ class Docs(unittest.TestCase):
             all = blocks(path)
             if not all:
                 continue
-            with self.subTest(document):
-                place = Place(self, document)
+            with self.subTest(document), Place(self, document) as place:
                 prepare = PREPARED.get(document)
                 if prepare:
                     prepare(place)
@@ -289,7 +298,6 @@ class Docs(unittest.TestCase):
                         continue
                     elif not self.not_run(document, block.lines[0]):
                         self.fail(f"{block} is neither run nor listed: {block.lines[0]}")
-                place.stop()
         self.assertEqual(set(NOT_RUN) - self.used, set(), "listed as not run, and not there any more")
 
     def commands(self, place, block):
