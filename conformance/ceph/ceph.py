@@ -227,7 +227,7 @@ class Client:
 class Server(Client):
     """`weir serve` on an aggregate of the cluster, with a data folder of its own."""
 
-    def __init__(self, ceph, aggregate, folder, *arguments, user=None, before=()):
+    def __init__(self, ceph, aggregate, folder, *arguments, user=None, before=(), nfs="127.0.0.1:0"):
         self.ceph = ceph
         self.data = folder
         self.place = ["--aggregate", f"rados:{POOL}/{aggregate}", "--ceph-conf", ceph.conf]
@@ -235,7 +235,7 @@ class Server(Client):
             self.place += ["--ceph-user", user]
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [*before, WEIR, "serve", "--data", folder, *self.place, "--nfs", "127.0.0.1:0", "--memory", "256M", "--no-rpcbind",
+            [*before, WEIR, "serve", "--data", folder, *self.place, "--nfs", nfs, "--memory", "256M", "--no-rpcbind",
              *(arguments or ["--api", "off"])],
             env=ceph.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
 
@@ -249,7 +249,7 @@ class Server(Client):
 
     def listened(self):
         """The ports at which it has listened."""
-        return re.findall(r"listening on 127\.0\.0\.1:(\d+)", self.output())
+        return re.findall(r"listening on [\d.]+:(\d+)", self.output())
 
     def output(self):
         self.log.seek(0)

@@ -177,6 +177,10 @@ pub struct Serve {
     /// has ended, and serve it. Nobody can connect before
     #[arg(long, requires = "aggregate")]
     pub standby: bool,
+    /// An address that this server has on this interface while it owns the aggregate, and that
+    /// clients mount from (repeat for several). Takes root, or CAP_NET_ADMIN and CAP_NET_RAW
+    #[arg(long, value_name = "ADDR/PREFIX@IFACE", requires = "aggregate")]
+    pub address: Vec<weir_pair_node::Address>,
     /// Address to listen at for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049", value_parser = endpoint::address)]
     pub nfs: SocketAddr,

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use weir_base::Clock;
 use weir_node::control_socket::{Commands, say_lines};
+use weir_pair_node::{Connections, Lease};
 use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
+
+use crate::service_address::{Owned, ServiceAddresses};
 
 /// Role of a server.
 enum Role {
@@ -33,17 +36,31 @@ pub struct Member {
     role: Mutex<(Role, Duration)>,
     /// Notified when a standby is to serve.
     switch: Notify,
+    /// The addresses that move with the aggregate.
+    addresses: Arc<ServiceAddresses>,
+}
+
+/// A server among those of an aggregate.
+pub struct Identity {
+    /// The aggregate.
+    pub place: Place,
+    /// The server's process.
+    pub process: Process,
+    /// True if this server stands by after a switch.
+    pub stands_by: bool,
+    /// The addresses that move with the aggregate.
+    pub addresses: Arc<ServiceAddresses>,
 }
 
 impl Member {
     /// Begins with a server that does not own the aggregate.
-    pub fn new(
-        place: Place,
-        process: Process,
-        stands_by: bool,
-        clock: Arc<dyn Clock>,
-        standbys: Standbys,
-    ) -> Member {
+    pub fn new(identity: Identity, clock: Arc<dyn Clock>, standbys: Standbys) -> Member {
+        let Identity {
+            place,
+            process,
+            stands_by,
+            addresses,
+        } = identity;
         let since = clock.monotonic();
         Member {
             place,
@@ -53,6 +70,7 @@ impl Member {
             standbys,
             role: Mutex::new((Role::Standby(None), since)),
             switch: Notify::new(),
+            addresses,
         }
     }
 
@@ -72,6 +90,27 @@ impl Member {
         let owner = Role::Owner(Arc::clone(session));
         *self.role.lock() = (owner, self.clock.monotonic());
         self.standbys.leave();
+    }
+
+    /// Adds the addresses that move with the aggregate, for as long as the lease holds.
+    ///
+    /// # Errors
+    /// As [`ServiceAddresses::serve`].
+    pub fn serve(&self, lease: &Arc<Lease>, connections: Arc<dyn Connections>) -> Result<()> {
+        let session = match &self.role.lock().0 {
+            Role::Owner(session) => Arc::clone(session),
+            Role::Standby(_) => bail!("cannot add the addresses: this server stands by"),
+        };
+        self.addresses.serve(Owned {
+            session,
+            lease: Arc::clone(lease),
+            connections,
+        })
+    }
+
+    /// Removes the addresses that move with the aggregate.
+    pub fn end(&self) {
+        self.addresses.end();
     }
 
     /// Returns true if this server stands by after a switch.
@@ -147,6 +186,7 @@ impl Member {
             "epoch": seen.epoch,
             "fault": seen.fault,
             "otherStandbys": standbys,
+            "addresses": self.addresses.shown(),
         })
     }
 
@@ -163,6 +203,7 @@ impl Member {
             ("epoch", epoch.unwrap_or_else(|| "none".to_owned())),
         ];
         lines.extend(seen.fault.map(|fault| ("fault", fault)));
+        lines.extend(self.addresses.shown().map(|shown| ("addresses", shown)));
         let others = self.standbys.others();
         let names = others.iter().map(|one| one.process.to_string());
         let names: Vec<String> = names.collect();

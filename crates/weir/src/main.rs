@@ -40,6 +40,7 @@ mod reply_gate;
 mod resolve;
 mod rpcbind;
 mod serve;
+mod service_address;
 mod settings;
 mod smb;
 mod soft_limits;

@@ -23,7 +23,7 @@ use weir_base::{Clock, small_file};
 use weir_control::CatalogCopy;
 use weir_node::control_socket::Control;
 use weir_node::os;
-use weir_pair_node::Lease;
+use weir_pair_node::{Address, Lease};
 use weir_rados::Options;
 use weir_rados_store::{
     Connected, Loss, Place, Process, RadosAggregate, Seen, Session, Sizes, Waiting,
@@ -33,7 +33,8 @@ use weir_store::layout::MAX_BLOCKS;
 use weir_store::{AggregateDevices, Location};
 
 use crate::cli::RadosArgs;
-use crate::cluster::{ClusterCommands, Member};
+use crate::cluster::{ClusterCommands, Identity, Member};
+use crate::service_address::{self, ServiceAddresses};
 use crate::{kept_files, plane};
 
 /// Names the aggregate whose copies a data folder has.
@@ -90,7 +91,25 @@ pub fn hold(
         max_blocks: MAX_BLOCKS,
         log_bytes: 0,
     };
-    Held::take(&connected, place, data, catalog, sizes, clock, None).map(Some)
+    Held::take(
+        &connected,
+        place,
+        data,
+        catalog,
+        sizes,
+        clock,
+        Served::default(),
+    )
+    .map(Some)
+}
+
+/// Conduct of a server that serves what it takes; by default that of a tool.
+#[derive(Clone, Copy, Default)]
+pub struct Served<'a> {
+    /// Given if it stands by while another server has the aggregate.
+    pub waiting: Option<&'a Waiting<'a>>,
+    /// Addresses that move with the aggregate.
+    pub addresses: &'a [Address],
 }
 
 /// An aggregate that this process owns, and the data folder that goes with it.
@@ -98,6 +117,8 @@ pub struct Held {
     aggregate: Arc<RadosAggregate>,
     /// This server's part.
     member: Arc<Member>,
+    /// Lease within which replies leave.
+    lease: Option<Arc<Lease>>,
     /// Socket at which a standby was asked.
     control: Option<Control>,
     /// True if there was no aggregate before.
@@ -110,8 +131,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the aggregate over, and brings the data folder's files up to date. With `waiting` it
-    /// stands by while another server has it. The process ends when another one takes the
+    /// Takes the aggregate over, and brings the data folder's files up to date. A server can
+    /// stand by while another one has it. The process ends when another one takes the
     /// aggregate.
     ///
     /// # Errors
@@ -123,8 +144,9 @@ impl Held {
         catalog: Option<&str>,
         sizes: Sizes,
         clock: &Arc<dyn Clock>,
-        waiting: Option<&Waiting<'_>>,
+        served: Served<'_>,
     ) -> Result<Held> {
+        let Served { waiting, addresses } = served;
         ensure!(
             !Folder::exists(data)?,
             "{} has an aggregate of its own: name another folder with --data",
@@ -135,16 +157,18 @@ impl Held {
         made.with_context(|| data.display().to_string())?;
         let lock = folder::lock_only(data)?;
         mark(data, place)?;
-        let files: Vec<&str> = kept_files::all().chain([CATALOG]).collect();
+        let files: Vec<&str> = kept_files::all()
+            .chain([CATALOG, service_address::CLIENTS])
+            .collect();
         let process = Process::this(&os::host_name());
         let standbys = connected.standbys(&process, clock)?;
-        let member = Arc::new(Member::new(
-            place.clone(),
-            process.clone(),
-            waiting.is_some(),
-            Arc::clone(clock),
-            standbys,
-        ));
+        let identity = Identity {
+            place: place.clone(),
+            process: process.clone(),
+            stands_by: waiting.is_some(),
+            addresses: ServiceAddresses::open(addresses, clock)?,
+        };
+        let member = Arc::new(Member::new(identity, Arc::clone(clock), standbys));
         let control = match waiting {
             Some(_) => Some(listen(data, &member)?),
             None => None,
@@ -172,6 +196,7 @@ impl Held {
         keeper.fetch()?;
         Ok(Held {
             member,
+            lease: None,
             control,
             is_new: aggregate.id().is_none(),
             aggregate,
@@ -179,6 +204,11 @@ impl Held {
             comparing: None,
             _lock: lock,
         })
+    }
+
+    /// Returns the lease, once the log has been replayed.
+    pub fn lease(&self) -> Option<Arc<Lease>> {
+        self.lease.clone()
     }
 
     /// Returns this server's part in the aggregate.
@@ -208,12 +238,13 @@ impl Held {
 
     /// Notes that the log has been replayed. Returns the lease within which replies may leave, once
     /// no reply of a previous owner can. Blocks until then.
-    pub fn settle(&self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
+    pub fn settle(&mut self, clock: &Arc<dyn Clock>) -> Arc<Lease> {
         self.aggregate.owner().settle(&std::thread::sleep);
         let lease = Arc::new(Lease::expired(Arc::clone(clock)));
         let renewed = Arc::clone(&lease);
         let session = self.aggregate.session();
         session.on_renewal(move |until| renewed.set(until));
+        self.lease = Some(Arc::clone(&lease));
         lease
     }
 
@@ -489,7 +520,16 @@ mod tests {
         };
         let clock: Arc<dyn Clock> = Arc::new(weir_base::SystemClock::new());
         let place: Place = "rados:sim/a".parse().unwrap();
-        Held::take(&connected, &place, folder, None, sizes, &clock, None).unwrap()
+        Held::take(
+            &connected,
+            &place,
+            folder,
+            None,
+            sizes,
+            &clock,
+            Served::default(),
+        )
+        .unwrap()
     }
 
     /// A command that writes a file.

@@ -93,8 +93,8 @@ fn run(args: &Serve) -> Result<()> {
     }
     let memory = memory(args)?;
     let (first, aggregate) = preflight::check(args)?;
-    let moving =
-        weir_pair_node::Config::read(&args.data)?.map_or_else(Vec::new, |config| config.addresses);
+    let moving = weir_pair_node::Config::read(&args.data)?
+        .map_or_else(|| args.address.clone(), |config| config.addresses);
     // It is not there yet, and may not be for long.
     let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
     predecessor::wait(&args.data);
@@ -325,13 +325,11 @@ fn run(args: &Serve) -> Result<()> {
             created: (first && storage.is_new()).then(|| storage.created(args)),
             exports: &storage.node().exports(),
         };
-        if let Some(pair) = &pair {
-            pair.serve(Serving {
-                control: plane.control(),
-                connections: Arc::new(PairConnections(Arc::clone(&connected))),
-                counters: storage.counters(),
-            });
-        }
+        others.serve(Serving {
+            control: plane.control(),
+            connections: Arc::new(PairConnections(Arc::clone(&connected))),
+            counters: storage.counters(),
+        })?;
         drop(starting);
         announce(&ready, args, mask)?;
         notify::ready(&status);
@@ -370,9 +368,7 @@ impl Running {
     /// that ends the server.
     fn stop(self, why: Result<&'static str>) -> Result<()> {
         // Clients are not to come here any more before nobody listens, or they would be refused.
-        if let Some(pair) = &self.pair {
-            pair.end();
-        }
+        self.storage.others().end();
         drop(self.registration);
         notify::notify("STOPPING=1\nSTATUS=writing a checkpoint");
         tracing::info!(

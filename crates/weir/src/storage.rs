@@ -38,7 +38,7 @@ use crate::endpoint::ApiAddress;
 use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::notify::Starting;
-use crate::rados::Held;
+use crate::rados::{Held, Served};
 use crate::reply_gate::ReplyGate;
 use crate::smb::Smb;
 use crate::{bucket, domains, kept_files, plane, referrals, resolve, standby, tls, users};
@@ -54,7 +54,7 @@ use weir_node::scrub::Scrubber;
 use weir_node::size::Size;
 use weir_node::watch::Files;
 use weir_node::{exports, os};
-use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands};
+use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands, Serving};
 
 /// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
 /// it is written to its place, so a much larger log would hardly ever fill.
@@ -100,6 +100,8 @@ pub struct Others {
     pair: Option<Arc<Pair>>,
     /// The part in an aggregate on RADOS.
     pub member: Option<Arc<Member>>,
+    /// The lease of an aggregate on RADOS.
+    lease: Option<Arc<Lease>>,
 }
 
 impl Others {
@@ -108,6 +110,29 @@ impl Others {
         let pair = self.pair.as_ref().map(|pair| pair.render());
         let member = self.member.as_ref().map(|member| member.render());
         pair.into_iter().chain(member).collect()
+    }
+
+    /// Directs clients to this server.
+    ///
+    /// # Errors
+    /// As [`Member::serve`].
+    pub fn serve(&self, serving: Serving) -> Result<()> {
+        if let Some(pair) = &self.pair {
+            pair.serve(serving);
+        } else if let (Some(member), Some(lease)) = (&self.member, &self.lease) {
+            member.serve(lease, serving.connections)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the addresses by which clients come to this server.
+    pub fn end(&self) {
+        if let Some(pair) = &self.pair {
+            pair.end();
+        }
+        if let Some(member) = &self.member {
+            member.end();
+        }
     }
 
     /// Waits until a user has another server serve.
@@ -216,7 +241,7 @@ impl Opened {
             }
             None => None,
         };
-        let lease = match &held {
+        let lease = match &mut held {
             Some(held) => Some(held.settle(clock)),
             None => pair.as_ref().map(|pair| pair.lease()),
         };
@@ -442,6 +467,7 @@ impl Storage {
         Others {
             pair: self.pair.clone(),
             member: self.held.as_ref().map(|held| Arc::clone(held.member())),
+            lease: self.held.as_ref().and_then(Held::lease),
         }
     }
 
@@ -628,7 +654,9 @@ fn place(
         };
         let catalog = args.catalog.as_deref();
         let take = |waiting: Option<&Waiting<'_>>| {
-            Held::take(connected, place, &args.data, catalog, sizes, clock, waiting)
+            let addresses = &args.address;
+            let served = Served { waiting, addresses };
+            Held::take(connected, place, &args.data, catalog, sizes, clock, served)
         };
         let held = match args.standby {
             true => standby::wait(place, starting, |waiting| take(Some(waiting)))?,
