@@ -1,15 +1,14 @@
 //! A bucket of S3, or of a server that speaks its language.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket as Address, Credentials, S3Action, UrlStyle};
 use ureq::Agent;
 use ureq::http::Response;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use url::Url;
 use weir_base::limits::backup as limits;
+use weir_http::{Limit, Trust};
 
 use crate::bucket::{Bucket, BucketError};
 
@@ -59,23 +58,8 @@ impl S3 {
             settings.bucket.clone(),
             settings.region.clone(),
         );
-        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(
-            rustls::crypto::aws_lc_rs::default_provider(),
-        ));
-        if !settings.ca.is_empty() {
-            let der = settings
-                .ca
-                .iter()
-                .map(|der| Certificate::from_der(der).to_owned());
-            tls = tls.root_certs(RootCerts::new_with_certs(&der.collect::<Vec<_>>()));
-        }
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .tls_config(tls.build())
-            .timeout_global(Some(limits::REQUEST_TIME))
-            .max_redirects(0)
-            .build()
-            .into();
+        let trust = Trust::of_der(&settings.ca);
+        let agent = weir_http::agent(trust, Limit::Whole(limits::REQUEST_TIME));
         Ok(S3 {
             agent,
             address: address.map_err(refused)?,

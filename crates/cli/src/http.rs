@@ -1,19 +1,22 @@
 //! Requests to the server.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
-use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
+pub use weir_http::Method;
+use weir_http::{Limit, Request, Trust};
 
 use crate::error::Error;
 
 /// A response longer than this is refused. 10,000 volumes on one page are some 10 MB.
 const ANSWER_LIMIT: u64 = 256 << 20;
+
+/// Time from a request to the head of its response.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 /// Waits for an operation are at most this long each; they begin with a twentieth of it.
 const POLL: Duration = Duration::from_secs(1);
@@ -24,19 +27,6 @@ pub struct Client {
     agent: Agent,
     base: String,
     token: Option<String>,
-}
-
-/// The methods that are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// Reads; nothing is changed
-    Get,
-    /// Create, or a verb of its own
-    Post,
-    /// Changes fields of a resource
-    Patch,
-    /// Deletes a resource or a record
-    Delete,
 }
 
 impl Client {
@@ -52,19 +42,9 @@ impl Client {
                 "the server is an http:// or https:// address; received: {server}"
             )));
         }
-        let mut tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
-        if let Some(path) = ca_cert {
-            tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(path)?)));
-        }
-        let agent: Agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .tls_config(tls.build())
-            .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_recv_response(Some(Duration::from_secs(120)))
-            .max_redirects(0)
-            .build()
-            .into();
+        let trust = Trust::of_file(ca_cert.map(Path::new));
+        let trust = trust.map_err(|error| Error::Other(error.to_string()))?;
+        let agent = weir_http::agent(trust, Limit::Head(ANSWER_TIME));
         Ok(Self {
             agent,
             base: base.to_owned(),
@@ -74,7 +54,7 @@ impl Client {
 
     /// Returns the address of a resource.
     pub fn uri(&self, name: &str) -> String {
-        format!("{}/v1/{}", self.base, encode(name))
+        format!("{}/v1/{}", self.base, weir_http::path(name))
     }
 
     /// Makes a request for a resource and returns the response's body.
@@ -99,12 +79,15 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<Response<Body>, Error> {
-        let sent = match method {
-            Method::Get => self.bare(self.agent.get(uri), query).call(),
-            Method::Delete => self.bare(self.agent.delete(uri), query).call(),
-            Method::Post => send(self.bare(self.agent.post(uri), query), body),
-            Method::Patch => send(self.bare(self.agent.patch(uri), query), body),
+        let bearer = self.token.as_deref();
+        let request = Request {
+            method,
+            uri,
+            query,
+            bearer,
+            body,
         };
+        let sent = weir_http::send(&self.agent, &request);
         sent.map_err(|error| self.unreachable(&error))
     }
 
@@ -129,7 +112,7 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<(u16, Value), Error> {
-        let uri = format!("{}/api/{}", self.base, encode(path));
+        let uri = format!("{}/api/{}", self.base, weir_http::path(path));
         let mut answer = self.ask(method, &uri, query, body)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
@@ -174,29 +157,12 @@ impl Client {
     pub fn text(&self, path: &str) -> Result<String, Error> {
         let unreachable = |error: ureq::Error| self.unreachable(&error);
         let uri = format!("{}{path}", self.base);
-        let mut answer = self
-            .bare(self.agent.get(&uri), &[])
-            .call()
-            .map_err(unreachable)?;
+        let mut answer = self.ask(Method::Get, &uri, &[], None)?;
         if !answer.status().is_success() {
             return read(answer, &self.base).map(|_| String::new());
         }
         let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
         body.read_to_string().map_err(unreachable)
-    }
-
-    fn bare<B>(
-        &self,
-        mut request: ureq::RequestBuilder<B>,
-        query: &[(&str, String)],
-    ) -> ureq::RequestBuilder<B> {
-        for (name, value) in query {
-            request = request.query(name, value);
-        }
-        if let Some(token) = &self.token {
-            request = request.header("authorization", &format!("Bearer {token}"));
-        }
-        request
     }
 
     /// Waits for an operation, calling `between` before every wait with the time of the waits so
@@ -305,32 +271,6 @@ fn distrust(error: &rustls::Error, host: &str, base: &str) -> String {
     }
 }
 
-fn certificates(path: &str) -> Result<Vec<Certificate<'static>>, Error> {
-    let pem = std::fs::read(path).map_err(|e| Error::Other(format!("cannot read {path}: {e}")))?;
-    let found: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if found.is_empty() {
-        return Err(Error::Other(format!("{path} holds no PEM certificate")));
-    }
-    Ok(found)
-}
-
-fn send(
-    request: ureq::RequestBuilder<ureq::typestate::WithBody>,
-    body: Option<&Value>,
-) -> Result<Response<Body>, ureq::Error> {
-    match body {
-        Some(body) => request
-            .header("content-type", "application/json")
-            .send(body.to_string()),
-        None => request.send_empty(),
-    }
-}
-
 fn read(mut answer: Response<Body>, base: &str) -> Result<Value, Error> {
     let status = answer.status().as_u16();
     let text = answer
@@ -356,18 +296,4 @@ fn read(mut answer: Response<Body>, base: &str) -> Result<Value, Error> {
             details: Vec::new(),
         }),
     }
-}
-
-/// Returns a resource's name as the path of an address. Bytes other than letters, digits and
-/// `-._~:/` are percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
-fn encode(name: &str) -> String {
-    let mut out = String::new();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }

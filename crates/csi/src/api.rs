@@ -1,16 +1,14 @@
 //! Client of the NetApp Volumes API of a Weir server.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use rustls::crypto::aws_lc_rs;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
 use weir_base::Clock;
 use weir_base::limits::csi::{MAX_ANSWER, MAX_LISTED};
+use weir_http::{Limit, Method, Request, Trust};
 
 use crate::credentials::Credentials;
 use crate::status::{Code, Outcome, Status};
@@ -21,6 +19,9 @@ const POLL: Duration = Duration::from_millis(50);
 /// Time for which a call waits for an operation. Sidecars give up after ten seconds to some
 /// minutes, and call again.
 const WAIT: Duration = Duration::from_secs(60);
+
+/// Time for a request and its response.
+const CALL: Duration = Duration::from_secs(120);
 
 /// A server, and a project of it.
 pub struct Api {
@@ -59,19 +60,7 @@ impl Api {
         if !(base.starts_with("http://") || base.starts_with("https://")) {
             bail!("--server is an http:// or https:// address; received: {server}");
         }
-        let mut tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
-        if let Some(path) = ca_cert {
-            tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(path)?)));
-        }
-        let agent: Agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .tls_config(tls.build())
-            .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_global(Some(Duration::from_secs(120)))
-            .max_redirects(0)
-            .build()
-            .into();
+        let agent = weir_http::agent(Trust::of_file(ca_cert)?, Limit::Whole(CALL));
         Ok(Api {
             agent,
             base: base.to_owned(),
@@ -91,15 +80,23 @@ impl Api {
     /// # Errors
     /// The server's refusal in CSI's terms; UNAVAILABLE: it cannot be reached.
     pub fn call(&self, verb: &Verb<'_>, name: &str, query: &[(&str, &str)]) -> Outcome<Value> {
-        let uri = format!("{}/v1/{}", self.base, encoded(name));
+        let uri = format!("{}/v1/{}", self.base, weir_http::path(name));
         let bearer = self.credentials.bearer(&*self.clock);
         let bearer = bearer.map_err(|why| Status::new(Code::Unauthenticated, why))?;
-        let sent = match verb {
-            Verb::Get => ready(self.agent.get(&uri), query, &bearer).call(),
-            Verb::Delete => ready(self.agent.delete(&uri), query, &bearer).call(),
-            Verb::Post(body) => send(ready(self.agent.post(&uri), query, &bearer), body),
-            Verb::Patch(body) => send(ready(self.agent.patch(&uri), query, &bearer), body),
+        let (method, body) = match verb {
+            Verb::Get => (Method::Get, None),
+            Verb::Delete => (Method::Delete, None),
+            Verb::Post(body) => (Method::Post, Some(*body)),
+            Verb::Patch(body) => (Method::Patch, Some(*body)),
         };
+        let request = Request {
+            method,
+            uri: &uri,
+            query,
+            bearer: bearer.as_deref(),
+            body,
+        };
+        let sent = weir_http::send(&self.agent, &request);
         match sent {
             Ok(answer) => read(answer),
             Err(e) => Err(self.unreachable(&e.to_string())),
@@ -200,42 +197,6 @@ pub fn number(of: &Value, field: &str) -> u64 {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
-    let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let found: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if found.is_empty() {
-        bail!("{} holds no PEM certificate", path.display());
-    }
-    Ok(found)
-}
-
-fn ready<B>(
-    mut request: ureq::RequestBuilder<B>,
-    query: &[(&str, &str)],
-    bearer: &Option<String>,
-) -> ureq::RequestBuilder<B> {
-    for (name, value) in query {
-        request = request.query(name, value);
-    }
-    match bearer {
-        Some(token) => request.header("authorization", &format!("Bearer {token}")),
-        None => request,
-    }
-}
-
-fn send(
-    request: ureq::RequestBuilder<ureq::typestate::WithBody>,
-    body: &Value,
-) -> Result<http::Response<Body>, ureq::Error> {
-    let request = request.header("content-type", "application/json");
-    request.send(body.to_string())
-}
-
 fn read(mut answer: http::Response<Body>) -> Outcome<Value> {
     let http = answer.status().as_u16();
     let unread = |why: String| Status::new(Code::Unavailable, why);
@@ -276,20 +237,6 @@ fn refusal(error: &Value) -> Status {
     }
 }
 
-/// Returns a resource's name as the path of an address. Bytes other than letters, digits and
-/// `-._~:/` are percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
-fn encoded(name: &str) -> String {
-    let mut out = String::new();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,7 +261,6 @@ mod tests {
         // An operation's error has gRPC's number.
         assert_eq!(of(json!({"code": 9})).0, Code::FailedPrecondition);
         assert_eq!(of(json!({"code": 99})).0, Code::Internal);
-        assert_eq!(encoded("a/b c%"), "a/b%20c%25");
         assert_eq!(
             number(&json!({"a": "7"}), "a") + number(&json!({"a": 7}), "a"),
             14
