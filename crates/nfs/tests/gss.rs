@@ -317,7 +317,7 @@ fn compounds_and_calls_that_wait_are_sealed() {
     assert_eq!(r.u(), 65_536);
     // EXCHANGE_ID needs no session; its owner is the context's user.
     let ops = Ops::new().op(42, support::compound::exchange(b"client", 1, 0));
-    let args = X::new().o(b"").u(1).u(ops.count).raw(&ops.x.0);
+    let args = ops.compound(b"", 1);
     let mut r = user.call(&s, (NFS.0, 4, 1), 2, INTEGRITY, &args);
     assert_eq!((r.u(), r.u(), r.u(), r.u(), r.u()), (0, 0, 1, 42, 0));
 }

@@ -135,7 +135,7 @@ fn path_length() {
     let files: Vec<_> = (0..FILES)
         .map(|n| {
             let ops = Ops::new().fh(&dir);
-            let ops = ops.open(&name(n), b"o", (BOTH, 0), Some(1)).getfh();
+            let ops = ops.open(name(n), b"o", (BOTH, 0), Some(1)).getfh();
             let mut r = c.run(&ops);
             r.ok(22);
             let (state, _) = opened(&mut r);

@@ -14,7 +14,7 @@ const OTHER: &str = "10.0.0.2";
 /// EXCHANGE_ID under this name: returns the client id, or the error.
 fn introduce(s: &Server, from: &str, owner: &[u8]) -> Result<u64, u32> {
     let ops = Ops::new().op(42, exchange(owner, 1, 0));
-    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
+    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.out.0);
     let mut r = send(s, from, &args);
     match r.status {
         OK => Ok(r.ok(42).h()),
@@ -25,7 +25,7 @@ fn introduce(s: &Server, from: &str, owner: &[u8]) -> Result<u64, u32> {
 /// CREATE_SESSION, the first or a later one of a client: returns its status.
 fn begin(s: &Server, from: &str, client: u64, sequence: u32, slots: u32) -> u32 {
     let ops = Ops::new().op(43, creation(client, sequence, slots));
-    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
+    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.out.0);
     send(s, from, &args).status
 }
 

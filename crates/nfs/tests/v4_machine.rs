@@ -41,7 +41,7 @@ impl<'s> Caller<'s> {
 
     fn send(&self, ops: &Ops) -> Results {
         self.sequence.set(self.sequence.get() + 1);
-        let args = X::new().o(b"").u(2).u(ops.count).raw(&ops.x.0);
+        let args = ops.compound(b"", 2);
         let mut r = self
             .user
             .call(self.s, NFS4_CALL, self.sequence.get(), self.service, &args);
@@ -72,10 +72,7 @@ impl Session {
     fn args(&self, ops: &Ops) -> Ops {
         self.next.set(self.next.get() + 1);
         let x = X::new().raw(&self.id).u(self.next.get()).u(0).u(0).u(0);
-        let mut all = Ops::new().op(53, x);
-        all.count += ops.count;
-        all.x = all.x.raw(&ops.x.0);
-        all
+        Ops::new().op(53, x).and(ops)
     }
 
     fn run(&self, caller: &Caller<'_>, ops: &Ops) -> Results {

@@ -218,7 +218,7 @@ fn an_open_that_made_a_file_and_failed_fails_after_a_crash() {
     let (failed, made) = {
         let c = Client::new(&s, HOST, b"client");
         let root = c.volume();
-        let open = |name| Ops::new().fh(&root).open(name, b"o", BOTH, Some(1));
+        let open = |name: &[u8]| Ops::new().fh(&root).open(name, b"o", BOTH, Some(1));
         assert_eq!(c.status(&open(b"first")), OK, "it is recorded");
         let budget = s.vfs.claims.budget();
         let memory = budget.try_reserve(budget.available()).unwrap();

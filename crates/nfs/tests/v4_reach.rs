@@ -21,7 +21,7 @@ const CLIENTID_BUSY: u32 = 10_074;
 /// One operation without a session.
 fn alone(s: &Server, from: &str, number: u32, x: X) -> Results {
     let ops = Ops::new().op(number, x);
-    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.x.0);
+    let args = X::new().o(b"tag").u(2).u(1).raw(&ops.out.0);
     send(s, from, &args)
 }
 
@@ -152,7 +152,7 @@ fn a_principal_that_kerberos_has_established_is_believed_from_anywhere() {
     let s = server(Flavours::KRB5);
     s.keep(HOST);
     let by = |from: &str, user: &User, sequence, ops: Ops| {
-        let args = X::new().o(b"").u(2).u(ops.count).raw(&ops.x.0);
+        let args = ops.compound(b"", 2);
         let call = (NFS4.0, NFS4.1, 1);
         user.call(s.from(from), call, sequence, NONE, &args)
     };

@@ -5,7 +5,8 @@
 mod common;
 
 use common::Server;
-use weir_testclient::nfs4::{BADSESSION, Client4, OK, Ops};
+use weir_testclient::compound::{BADSESSION, GUARDED, OK, Ops, READ_WRITE};
+use weir_testclient::nfs4::Client4;
 
 fn client(server: &Server) -> Client4 {
     let client = Client4::new(server.address, "client");
@@ -19,7 +20,7 @@ fn at_root() -> Ops {
 }
 
 fn open(name: &str) -> Ops {
-    at_root().open_guarded(name, "owner")
+    at_root().open(name, "owner", READ_WRITE, Some(GUARDED))
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn every_request_is_carried_out_once() {
         let request = first.request(ops);
         let results = first.sends(&request);
         assert_eq!(results.status, OK, "{results:?}");
-        (request, results.rest().to_vec())
+        (request, results.r.rest().to_vec())
     });
     // Sent when the server is gone.
     let never = first.request(&at_root().remove("replaced"));
@@ -50,7 +51,7 @@ fn every_request_is_carried_out_once() {
         for (index, (request, first)) in sent.iter().enumerate() {
             let results = client.sends(request);
             assert_eq!(results.status, OK, "request {index} {when}: {results:?}");
-            let (rest, length) = (results.rest(), first.len());
+            let (rest, length) = (results.r.rest(), first.len());
             assert_eq!(rest.len(), length, "request {index} {when}");
             if index < 2 {
                 // The handle that GETFH returns comes last.

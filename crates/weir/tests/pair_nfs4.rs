@@ -6,9 +6,13 @@ mod common;
 mod pairs;
 
 use pairs::{World, does};
-use weir_testclient::nfs4::{
-    BAD_STATEID, BADSESSION, Client4, DENIED, GRACE, OK, Ops, STABLE, UNSTABLE,
+use weir_testclient::compound::{
+    BAD_STATEID, BADSESSION, DENIED, GRACE, OK, Ops, READ_WRITE, UNCHECKED, UNSTABLE,
 };
+use weir_testclient::nfs4::Client4;
+
+/// WRITE_LT, of the first 100 bytes.
+const EXCLUSIVE: (u32, (u64, u64)) = (2, (0, 100));
 
 /// State of two clients at the primary, and a request of the first with an unknown outcome.
 struct Before {
@@ -28,10 +32,16 @@ fn before(world: &World) -> Before {
     let (file, state) = holder.open("file");
     holder.open("removed");
     other.open("another");
-    let mut r = holder.run(&Ops::new().fh(&file).lock(false, &state, "l"));
+    let mut r = holder.run(
+        &Ops::new()
+            .fh(&file)
+            .lock(EXCLUSIVE.0, EXCLUSIVE.1, &state, "l"),
+    );
     r.ok(22);
     r.locked();
-    let write = Ops::new().fh(&file).write(&state, UNSTABLE, b"unstable");
+    let write = Ops::new()
+        .fh(&file)
+        .write_as(UNSTABLE, &state, 0, b"unstable");
     let mut r = holder.run(&write);
     r.ok(22);
     let (8, 0, verifier) = r.written() else {
@@ -66,30 +76,40 @@ fn after(mut was: Before, world: &World) -> Vec<u8> {
     other.introduce();
     // Nobody else gets what may be claimed again.
     assert_eq!(other.run(&Ops::new().reclaim_complete()).status, OK);
-    let open = Ops::new().fh(&was.root).open("file", "o").getfh();
+    let open = Ops::new()
+        .fh(&was.root)
+        .open("file", "o", READ_WRITE, Some(UNCHECKED))
+        .getfh();
     let mut r = other.run(&open);
     assert_eq!(r.status, OK, "an open that denies nothing takes nothing");
     r.ok(22);
     let theirs = r.opened();
-    let lock = Ops::new().fh(&was.file).lock(false, &theirs, "m");
+    let lock = Ops::new()
+        .fh(&was.file)
+        .lock(EXCLUSIVE.0, EXCLUSIVE.1, &theirs, "m");
     assert_eq!(other.run(&lock).status, GRACE);
-    let stale = Ops::new().fh(&was.file).write(&was.state, STABLE, b"x");
+    let stale = Ops::new().fh(&was.file).write(&was.state, 0, b"x");
     assert_eq!(holder.run(&stale).status, BAD_STATEID);
-    let mut r = holder.run(&Ops::new().fh(&was.file).open_again("o"));
+    let mut r = holder.run(&Ops::new().fh(&was.file).open_again("o", READ_WRITE));
     r.ok(22);
     let state = r.opened();
-    let mut r = holder.run(&Ops::new().fh(&was.file).lock(true, &state, "l"));
+    let mut r = holder.run(&Ops::new().fh(&was.file).lock_again(
+        EXCLUSIVE.0,
+        EXCLUSIVE.1,
+        &state,
+        "l",
+    ));
     r.ok(22);
     r.locked();
     // All that were there have come back: the time for claims ends.
     assert_eq!(holder.run(&Ops::new().reclaim_complete()).status, OK);
     assert_eq!(other.run(&lock).status, DENIED);
-    let mut r = holder.run(&Ops::new().fh(&was.file).read(&state, 100));
+    let mut r = holder.run(&Ops::new().fh(&was.file).read(&state, 0, 100));
     r.ok(22);
     assert_eq!(r.data(), b"unstable");
     let write = Ops::new()
         .fh(&was.file)
-        .write(&state, UNSTABLE, b"stable..");
+        .write_as(UNSTABLE, &state, 0, b"stable..");
     let mut r = holder.run(&write);
     r.ok(22);
     r.written().2
@@ -127,14 +147,18 @@ fn a_client_that_stays_away_after_a_switch_holds_up_its_own_files_alone() {
     other.introduce();
     assert_eq!(other.run(&Ops::new().reclaim_complete()).status, OK);
     let (new, state) = other.open("new");
-    let write = Ops::new().fh(&new).write(&state, STABLE, b"x");
+    let write = Ops::new().fh(&new).write(&state, 0, b"x");
     assert_eq!(other.run(&write).status, OK);
-    let lock = Ops::new().fh(&new).lock(false, &state, "m");
+    let lock = Ops::new()
+        .fh(&new)
+        .lock(EXCLUSIVE.0, EXCLUSIVE.1, &state, "m");
     assert_eq!(other.run(&lock).status, OK);
     let rename = Ops::new().fh(&was.root).remove("new");
     assert_eq!(other.run(&rename).status, OK);
     let (_, theirs) = other.open("file");
-    let lock = Ops::new().fh(&was.file).lock(false, &theirs, "m");
+    let lock = Ops::new()
+        .fh(&was.file)
+        .lock(EXCLUSIVE.0, EXCLUSIVE.1, &theirs, "m");
     assert_eq!(
         other.run(&lock).status,
         GRACE,

@@ -18,8 +18,8 @@ use weir_nfs::{Arrival, Config, ConnInfo, Later, Outcome, Outgoing, ReplyBuf, Se
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::device::{Device, Io};
 use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
-use weir_testclient::nfs3::{FILE_SYNC, How, Sattr, Wcc};
-use weir_testclient::{Call, Caller, In, Malformed, Out, Reply, rpc};
+use weir_testclient::nfs3::{FILE_SYNC, How, Sattr};
+use weir_testclient::{Call, Caller, In, Out, Reply, rpc};
 use weir_vfs::claims::ServiceId;
 use weir_vfs::grace::Records;
 use weir_vfs::stats::{Done, Stats};
@@ -28,89 +28,12 @@ use weir_vfs::{Export, HandleKey, Rule, Squash, Transport, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
 
 pub use weir_testclient::nfs3::Fattr;
+pub use weir_testclient::{Args as X, Fields as R};
 
 pub const NFS: (u32, u32) = (100_003, 3);
 pub const MOUNT: (u32, u32) = (100_005, 3);
 pub const NLM: (u32, u32) = (100_021, 4);
 pub const NSM: (u32, u32) = (100_024, 1);
-
-/// Arguments, put together in one expression.
-#[derive(Clone, Default, Debug)]
-pub struct X(pub Vec<u8>);
-
-impl X {
-    pub fn new() -> X {
-        X::default()
-    }
-    fn put(self, put: impl FnOnce(&mut Out)) -> X {
-        let mut out = Out(self.0);
-        put(&mut out);
-        X(out.0)
-    }
-    pub fn u(self, v: u32) -> X {
-        self.raw(&v.to_be_bytes())
-    }
-    pub fn h(self, v: u64) -> X {
-        self.raw(&v.to_be_bytes())
-    }
-    pub fn raw(mut self, v: &[u8]) -> X {
-        self.0.extend(v);
-        self
-    }
-    pub fn o(self, v: &[u8]) -> X {
-        self.put(|out| {
-            out.opaque(v);
-        })
-    }
-    /// A `sattr3` that sets nothing but what is given.
-    pub fn sattr(self, mode: Option<u32>, size: Option<u64>) -> X {
-        let attr = Sattr {
-            mode,
-            size,
-            ..Sattr::default()
-        };
-        self.put(|out| attr.encode(out))
-    }
-}
-
-/// Takes a reply apart, from a place on; every take must succeed.
-pub struct R(pub Vec<u8>, pub usize);
-
-impl R {
-    fn take<T>(&mut self, take: impl FnOnce(&mut In<'_>) -> Result<T, Malformed>) -> T {
-        let mut rest = In(&self.0[self.1..]);
-        let taken = take(&mut rest).unwrap();
-        self.1 = self.0.len() - rest.0.len();
-        taken
-    }
-    pub fn u(&mut self) -> u32 {
-        self.take(|rest| rest.u32())
-    }
-    pub fn h(&mut self) -> u64 {
-        self.take(|rest| rest.u64())
-    }
-    pub fn raw(&mut self, n: usize) -> Vec<u8> {
-        self.1 += n;
-        self.0[self.1 - n..self.1].to_vec()
-    }
-    pub fn o(&mut self) -> Vec<u8> {
-        self.take(|rest| rest.opaque().map(<[u8]>::to_vec))
-    }
-    pub fn fattr(&mut self) -> Fattr {
-        self.take(Fattr::decode)
-    }
-    pub fn post_op(&mut self) -> Option<Fattr> {
-        self.take(Fattr::optional)
-    }
-    /// Reads a `wcc_data`: true if "before" is present, and "after".
-    pub fn wcc(&mut self) -> (bool, Option<Fattr>) {
-        let wcc = self.take(Wcc::decode);
-        (wcc.before.is_some(), wcc.after)
-    }
-    pub fn end(&self) {
-        assert_eq!(self.1, self.0.len(), "bytes after the results");
-    }
-}
 
 pub struct Server {
     pub service: Arc<Service>,
@@ -130,6 +53,8 @@ pub struct Server {
     /// Connections that stay open, by the client's address and port.
     pub kept: std::cell::RefCell<HashMap<SocketAddr, ConnInfo>>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
+    /// LSN up to which clients rely on the log, since they have the replies.
+    pub acknowledged: std::cell::Cell<Option<Lsn>>,
     /// Operation that the last reply is counted as.
     pub last_done: std::cell::Cell<Option<Done>>,
 }
@@ -202,6 +127,7 @@ impl Server {
             transport: Transport::Clear.into(),
             kept: std::cell::RefCell::default(),
             last_lsn: None.into(),
+            acknowledged: None.into(),
             last_done: None.into(),
         }
     }
@@ -228,8 +154,9 @@ impl Server {
         self.crash();
     }
 
-    /// As [`Server::cold_start`], without a last checkpoint.
+    /// As [`Server::cold_start`], without a last checkpoint. What clients were answered is durable.
     pub fn crash(&mut self) {
+        self.engine.wait_durable(self.acknowledged.get()).unwrap();
         let rules = {
             let table = self.vfs.exports();
             let export = table.iter().next().unwrap();
@@ -340,6 +267,7 @@ impl Server {
             panic!("no reply")
         };
         self.last_lsn.set(lsn);
+        self.acknowledged.set(self.acknowledged.get().max(lsn));
         self.last_done.set(reply.done().next());
         check_framing(&reply);
         R(reply.message(), 0)

@@ -6,8 +6,12 @@
 use std::net::SocketAddr;
 
 use weir_nfs::{ConnInfo, Later, NFS_PROGRAM, Outcome};
+use weir_testclient::compound::{BACK_CHANNEL, creation_as, exchange};
+pub use weir_testclient::compound::{
+    DELAY, DENIED, GRACE, NO_GRACE, OK, Ops, RECLAIM_BAD, SHARE_DENIED,
+};
 use weir_testclient::rpc::{call, results};
-use weir_testclient::{Caller, In, Malformed, Out};
+use weir_testclient::{Args, Caller, In, Malformed, Out};
 
 use super::server::{Server, block_on};
 use crate::machine::Machine;
@@ -15,13 +19,6 @@ use crate::machine::Machine;
 /// A stateid, with its sequence number (RFC 8881 §3.3.12).
 pub type State = [u8; 16];
 
-pub const OK: u32 = 0;
-pub const DELAY: u32 = 10_008;
-pub const DENIED: u32 = 10_010;
-pub const GRACE: u32 = 10_013;
-pub const SHARE_DENIED: u32 = 10_015;
-pub const NO_GRACE: u32 = 10_033;
-pub const RECLAIM_BAD: u32 = 10_034;
 /// SEQ4_STATUS_RECALLABLE_STATE_REVOKED.
 pub const REVOKED: u32 = 0x40;
 /// OPEN4_SHARE_ACCESS_WANT_ANY_DELEG.
@@ -42,26 +39,6 @@ pub mod op {
     pub const FREE_STATEID: u32 = 45;
     pub const SEQUENCE: u32 = 53;
     pub const RECLAIM_COMPLETE: u32 = 58;
-}
-
-/// Operations behind a SEQUENCE, with their count.
-#[derive(Default)]
-pub struct Ops {
-    count: u32,
-    pub out: Out,
-}
-
-impl Ops {
-    pub fn at(file: &[u8]) -> Ops {
-        let mut ops = Ops::default();
-        ops.op(op::PUTFH).opaque(file);
-        ops
-    }
-
-    pub fn op(&mut self, number: u32) -> &mut Out {
-        self.count += 1;
-        self.out.u32(number)
-    }
 }
 
 /// Claim of an OPEN.
@@ -140,11 +117,12 @@ impl Client {
         ConnInfo::new(number + 1, peer, local)
     }
 
-    fn head(&mut self, ops: u32) -> Out {
+    /// The next call, of these operations.
+    fn call(&mut self, ops: &Ops) -> Vec<u8> {
         self.xid += 1;
         let mut out = call(self.xid, NFS_PROGRAM, 4, 1, &Caller::default());
-        out.opaque(b"").u32(2).u32(ops);
-        out
+        out.0.extend(ops.compound(b"", 2).0);
+        out.0
     }
 
     fn handle(&self, server: &Server, machine: &Machine, message: &[u8]) -> Outcome {
@@ -156,9 +134,8 @@ impl Client {
 
     /// The results of a COMPOUND without a session, behind the operation's number.
     fn alone(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> Heard<Vec<u8>> {
-        let mut out = self.head(1);
-        out.0.extend_from_slice(&ops.out.0);
-        let Outcome::Reply(reply, _) = self.handle(server, machine, &out.0) else {
+        let message = self.call(ops);
+        let Outcome::Reply(reply, _) = self.handle(server, machine, &message) else {
             return Err("no reply".to_owned());
         };
         let bytes = reply.message();
@@ -177,27 +154,16 @@ impl Client {
     /// Connects, introduces itself, and makes a session. What it had before stays to be claimed.
     pub fn begin(&mut self, server: &Server, machine: &Machine) -> Heard<()> {
         self.conn = Client::connect(self.number);
-        let mut ops = Ops::default();
         let owner = format!("client {}", self.number);
-        let out = ops.op(op::EXCHANGE_ID).u64(1).opaque(owner.as_bytes());
-        out.u32(0).u32(0).u32(0);
+        let ops = Ops::new().op(op::EXCHANGE_ID, exchange(owner.as_bytes(), 1, 0));
         let bytes = self.alone(server, machine, &ops)?;
         let mut r = In(&bytes);
         self.id = r.u64().map_err(text)?;
         let sequence = r.u32().map_err(text)?;
-        let mut ops = Ops::default();
-        let out = ops.op(op::CREATE_SESSION).u64(self.id).u32(sequence);
-        // CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
-        out.u32(2);
-        for channel in [
-            [0, 1_049_620, 1_049_480, 3428, 8, 1, 0],
-            [0, 4096, 4096, 0, 2, 16, 0],
-        ] {
-            channel.into_iter().for_each(|word| {
-                out.u32(word);
-            });
-        }
-        out.u32(0x4000_0000).u32(1).u32(0);
+        let ops = Ops::new().op(
+            op::CREATE_SESSION,
+            creation_as(BACK_CHANNEL, self.id, sequence, 1),
+        );
         let bytes = self.alone(server, machine, &ops)?;
         self.session = In(&bytes).fixed().map_err(text)?;
         (self.sequence, self.last) = (0, None);
@@ -207,12 +173,11 @@ impl Client {
     /// Sends operations in the session's slot.
     pub fn send(&mut self, server: &Server, machine: &Machine, ops: &Ops) -> Heard<Sent> {
         self.sequence += 1;
-        let mut out = self.head(ops.count + 1);
-        out.u32(op::SEQUENCE).fixed(&self.session);
-        out.u32(self.sequence).u32(0).u32(0).bool(true);
-        out.0.extend_from_slice(&ops.out.0);
-        self.last = Some((out.0.clone(), Vec::new()));
-        match self.handle(server, machine, &out.0) {
+        let x = Args::new().raw(&self.session).u(self.sequence);
+        let all = Ops::new().op(op::SEQUENCE, x.u(0).u(0).u(1)).and(ops);
+        let message = self.call(&all);
+        self.last = Some((message.clone(), Vec::new()));
+        match self.handle(server, machine, &message) {
             Outcome::Parked(later, ..) => Ok(Sent::Waits(later)),
             handled => self.ended(handled).map(Sent::Reply),
         }
@@ -276,8 +241,8 @@ impl Client {
 
     /// The operations of an OPEN by handle.
     pub fn open(&self, file: &[u8], access: u32, deny: u32, claim: Claim) -> Ops {
-        let mut ops = Ops::at(file);
-        let out = ops.op(op::OPEN).u32(0).u32(access).u32(deny);
+        let mut ops = Ops::new().fh(file);
+        let out = ops.begin(op::OPEN).u32(0).u32(access).u32(deny);
         self.owner(out).u32(0);
         match claim {
             Claim::File => out.u32(4),
@@ -295,8 +260,8 @@ impl Client {
         open: &State,
         locks: Option<&State>,
     ) -> Ops {
-        let mut ops = Ops::at(file);
-        let out = ops.op(op::LOCK).u32(1 + u32::from(exclusive));
+        let mut ops = Ops::new().fh(file);
+        let out = ops.begin(op::LOCK).u32(1 + u32::from(exclusive));
         out.bool(reclaim).u64(offset).u64(length);
         match locks {
             Some(locks) => {

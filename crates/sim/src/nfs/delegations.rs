@@ -131,7 +131,7 @@ impl Story<'_> {
 
     fn renew(&self, clients: &mut [Client]) -> Checked {
         for client in clients {
-            client.send(&self.server, self.machine, &Ops::default())?;
+            client.send(&self.server, self.machine, &Ops::new())?;
         }
         Ok(())
     }
@@ -237,8 +237,8 @@ impl Story<'_> {
         let Some((_, state, _)) = file.has[who].delegation else {
             return Ok(());
         };
-        let mut ops = Ops::at(&file.handle);
-        ops.op(op::DELEGRETURN).fixed(&state);
+        let mut ops = Ops::new().fh(&file.handle);
+        ops.begin(op::DELEGRETURN).fixed(&state);
         match clients[who].send(&self.server, self.machine, &ops)? {
             Sent::Reply(reply) if reply.status == OK => {
                 file.has[who].delegation = None;
@@ -260,8 +260,8 @@ impl Story<'_> {
         match (choices.below(12), has.open) {
             (0 | 1, _) | (_, None) => self.open(choices, clients, files, who, at),
             (2, Some((_, _, state))) => {
-                let mut ops = Ops::at(&handle);
-                ops.op(op::CLOSE).u32(0).fixed(&state);
+                let mut ops = Ops::new().fh(&handle);
+                ops.begin(op::CLOSE).u32(0).fixed(&state);
                 let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
                     return Ok(Step::Lost);
                 };
@@ -300,9 +300,9 @@ impl Story<'_> {
                 Ok(Step::Done)
             }
             (5, Some(_)) if has.locks.is_some() => {
-                let mut ops = Ops::at(&handle);
+                let mut ops = Ops::new().fh(&handle);
                 let locks = has.locks.unwrap_or_default();
-                let out = ops.op(op::LOCKU).u32(1).u32(0).fixed(&locks);
+                let out = ops.begin(op::LOCKU).u32(1).u32(0).fixed(&locks);
                 out.u64(range.0).u64(range.1);
                 let Some(reply) = self.ask(choices, clients, files, who, &ops)? else {
                     return Ok(Step::Lost);
@@ -356,8 +356,7 @@ impl Story<'_> {
     /// Clients notice what was revoked, and free it.
     fn mourn(&self, clients: &mut [Client], files: &mut [File]) -> Checked {
         for (who, client) in clients.iter_mut().enumerate() {
-            let Sent::Reply(reply) = client.send(&self.server, self.machine, &Ops::default())?
-            else {
+            let Sent::Reply(reply) = client.send(&self.server, self.machine, &Ops::new())? else {
                 return Err("SEQUENCE waits".to_owned());
             };
             if reply.flags & REVOKED == 0 {
@@ -368,8 +367,8 @@ impl Story<'_> {
                 let Some((_, state, true)) = file.has[who].delegation else {
                     continue;
                 };
-                let mut ops = Ops::default();
-                ops.op(op::FREE_STATEID).fixed(&state);
+                let mut ops = Ops::new();
+                ops.begin(op::FREE_STATEID).fixed(&state);
                 if let Sent::Reply(reply) = client.send(&self.server, self.machine, &ops)?
                     && reply.status == OK
                 {
@@ -444,8 +443,8 @@ impl Story<'_> {
         who: usize,
         state: &State,
     ) -> Checked {
-        let mut ops = Ops::at(&file.handle);
-        ops.op(op::READ).fixed(state).u64(0).u32(SIZE as u32);
+        let mut ops = Ops::new().fh(&file.handle);
+        ops.begin(op::READ).fixed(state).u64(0).u32(SIZE as u32);
         let Sent::Reply(reply) = clients[who].send(&self.server, self.machine, &ops)? else {
             return Err("READ waits".to_owned());
         };
@@ -490,8 +489,8 @@ impl Story<'_> {
                     expect("OPEN in grace", reply.status, GRACE)?;
                 }
             }
-            let mut ops = Ops::default();
-            ops.op(op::RECLAIM_COMPLETE).bool(false);
+            let mut ops = Ops::new();
+            ops.begin(op::RECLAIM_COMPLETE).bool(false);
             clients[who].send(&self.server, self.machine, &ops)?;
             expected.retain(|other| *other != who);
         }
@@ -509,8 +508,8 @@ impl Story<'_> {
             if ![NO_GRACE, RECLAIM_BAD].contains(&reply.status) {
                 return Err(format!("a claim after its time: {}", reply.status));
             }
-            let mut ops = Ops::default();
-            ops.op(op::RECLAIM_COMPLETE).bool(false);
+            let mut ops = Ops::new();
+            ops.begin(op::RECLAIM_COMPLETE).bool(false);
             clients[who].send(&self.server, self.machine, &ops)?;
         }
         Ok(())
@@ -558,8 +557,8 @@ impl Story<'_> {
 }
 
 fn writing(handle: &[u8], state: &State, from: usize, data: &[u8]) -> Ops {
-    let mut ops = Ops::at(handle);
-    let out = ops.op(op::WRITE).fixed(state).u64(from as u64);
+    let mut ops = Ops::new().fh(handle);
+    let out = ops.begin(op::WRITE).fixed(state).u64(from as u64);
     // FILE_SYNC4.
     out.u32(2).opaque(data);
     ops
@@ -607,8 +606,8 @@ pub fn story(seed: u64) -> Checked {
             story.pass(&mut [], 2).map_err(named)?;
             for client in &mut clients {
                 client.begin(&story.server, &machine).map_err(named)?;
-                let mut ops = Ops::default();
-                ops.op(op::RECLAIM_COMPLETE).bool(false);
+                let mut ops = Ops::new();
+                ops.begin(op::RECLAIM_COMPLETE).bool(false);
                 client.send(&story.server, &machine, &ops).map_err(named)?;
             }
             let durable = running.engine.wait_durable(None);

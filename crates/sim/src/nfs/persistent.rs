@@ -2,8 +2,9 @@
 //! attributes.
 
 use weir_nfs::Outcome;
-use weir_testclient::Out;
+use weir_testclient::compound::{Ops, PERSISTENT, creation_as, exchange};
 use weir_testclient::rpc::{Caller, call, results};
+use weir_testclient::{Args, In, Malformed, Out};
 
 use super::repeat::{Checked, NAMES, Sent};
 use super::server::Server;
@@ -13,7 +14,6 @@ use crate::rand::Choices;
 /// Operation numbers (RFC 8881 §18).
 mod op {
     pub const CREATE: u32 = 6;
-    pub const GETFH: u32 = 10;
     pub const LINK: u32 = 11;
     pub const OPEN: u32 = 18;
     pub const PUTFH: u32 = 22;
@@ -24,7 +24,6 @@ mod op {
     pub const EXCHANGE_ID: u32 = 42;
     pub const CREATE_SESSION: u32 = 43;
     pub const SEQUENCE: u32 = 53;
-    pub const RECLAIM_COMPLETE: u32 = 58;
 }
 
 /// Bytes of a handle.
@@ -33,8 +32,7 @@ const HANDLE: usize = 32;
 /// The operations of a request behind SEQUENCE.
 #[derive(Clone, Default)]
 pub struct Compound {
-    count: u32,
-    out: Out,
+    ops: Ops,
     /// The last one returns the handle of what was made.
     makes: bool,
 }
@@ -44,20 +42,23 @@ fn mode(out: &mut Out, mode: u32) {
     out.u32(2).u32(0).u32(1 << 1).opaque(&mode.to_be_bytes());
 }
 
+impl From<Ops> for Compound {
+    fn from(ops: Ops) -> Compound {
+        Compound { ops, makes: false }
+    }
+}
+
 impl Compound {
     fn op(&mut self, number: u32) -> &mut Out {
-        self.count += 1;
-        self.out.u32(number)
+        self.ops.begin(number)
     }
 
     fn at(handle: &[u8]) -> Compound {
-        let mut new = Compound::default();
-        new.op(op::PUTFH).opaque(handle);
-        new
+        Compound::from(Ops::new().fh(handle))
     }
 
     fn making(mut self) -> Compound {
-        self.op(op::GETFH);
+        self.ops = self.ops.getfh();
         self.makes = true;
         self
     }
@@ -66,7 +67,7 @@ impl Compound {
     fn open(root: &[u8]) -> Compound {
         let mut new = Compound::at(root);
         new.op(op::OPEN).u32(0).u32(3).u32(0).u64(0).opaque(b"o");
-        new.out.u32(1);
+        new.ops.out.u32(1);
         new
     }
 
@@ -78,22 +79,22 @@ impl Compound {
             0 => {
                 // GUARDED4: a second execution would fail.
                 let mut new = Compound::open(root);
-                mode(new.out.u32(1), bits);
-                new.out.u32(0).opaque(name());
+                mode(new.ops.out.u32(1), bits);
+                new.ops.out.u32(0).opaque(name());
                 new.making()
             }
             1 => {
                 // EXCLUSIVE4_1.
                 let mut new = Compound::open(root);
-                mode(new.out.u32(3).u64(verifier.into()), bits);
-                new.out.u32(0).opaque(name());
+                mode(new.ops.out.u32(3).u64(verifier.into()), bits);
+                new.ops.out.u32(0).opaque(name());
                 new.making()
             }
             2 => {
                 // UNCHECKED4 with the size 0: makes the file, or cuts it.
                 let mut new = Compound::open(root);
-                new.out.u32(0).u32(1).u32(1 << 4).opaque(&[0; 8]);
-                new.out.u32(0).opaque(name());
+                new.ops.out.u32(0).u32(1).u32(1 << 4).opaque(&[0; 8]);
+                new.ops.out.u32(0).opaque(name());
                 new.making()
             }
             3 => {
@@ -136,7 +137,7 @@ impl Compound {
     /// The call with these operations.
     fn call(&self) -> Vec<u8> {
         let mut out = call(1, weir_nfs::NFS_PROGRAM, 4, 1, &Caller::default());
-        out.opaque(b"").u32(2).u32(self.count).fixed(&self.out.0);
+        out.0.extend(self.ops.compound(b"", 2).0);
         out.0
     }
 }
@@ -174,23 +175,13 @@ impl Session {
                 status => Err(format!("no session: {status:?}")),
             }
         };
-        let mut introduce = Compound::default();
-        let exchange = introduce.op(op::EXCHANGE_ID).u64(1).opaque(b"client");
-        exchange.u32(0).u32(0).u32(0);
-        let introduced = alone(&introduce)?;
-        let mut create = Compound::default();
-        let creation = create.op(op::CREATE_SESSION);
-        // Client id and sequence; CREATE_SESSION4_FLAG_PERSIST.
-        creation
-            .fixed(introduced.get(..12).unwrap_or_default())
-            .u32(1);
-        for _ in 0..2 {
-            for word in [0, 1 << 20, 1 << 20, 4096, 16, 1, 0] {
-                creation.u32(word);
-            }
-        }
-        creation.u32(0).u32(0);
-        let created = alone(&create)?;
+        let introduce = Ops::new().op(op::EXCHANGE_ID, exchange(b"client", 1, 0));
+        let introduced = alone(&introduce.into())?;
+        let mut r = In(&introduced);
+        let text = |e: Malformed| e.0.to_owned();
+        let (id, sequence) = (r.u64().map_err(text)?, r.u32().map_err(text)?);
+        let create = Ops::new().op(op::CREATE_SESSION, creation_as(PERSISTENT, id, sequence, 1));
+        let created = alone(&create.into())?;
         let mut session = Session {
             id: created.get(..16).unwrap_or_default().to_vec(),
             sequence: 0,
@@ -198,8 +189,7 @@ impl Session {
         if created.get(20..24) != Some(&[0, 0, 0, 1]) {
             return Err("the session is not persistent".into());
         }
-        let mut complete = Compound::default();
-        complete.op(op::RECLAIM_COMPLETE).u32(0);
+        let complete = Compound::from(Ops::new().reclaim_complete());
         let message = session.message(&complete);
         match session.send(server, machine, &message, &complete)? {
             (0, ..) => Ok(session),
@@ -210,12 +200,9 @@ impl Session {
     /// The next request of the session.
     pub fn message(&mut self, compound: &Compound) -> Vec<u8> {
         self.sequence += 1;
-        let mut all = Compound::default();
-        let sequence = all.op(op::SEQUENCE).fixed(&self.id).u32(self.sequence);
-        sequence.u32(0).u32(0).u32(1);
-        all.count += compound.count;
-        all.out.fixed(&compound.out.0);
-        all.call()
+        let x = Args::new().raw(&self.id).u(self.sequence);
+        let all = Ops::new().op(op::SEQUENCE, x.u(0).u(0).u(1));
+        Compound::from(all.and(&compound.ops)).call()
     }
 
     /// Sends a request of this session or of an earlier one.
