@@ -1,7 +1,7 @@
 //! Filters over lists: the part of AIP-160 that the public APIs' clients use.
 //!
 //! ```text
-//! expression = sequence { "AND" sequence } ;       AND binds less tightly than OR, as AIP-160 has it
+//! expression = sequence { "AND" sequence } ;     AND binds less tightly than OR, as AIP-160 has it
 //! sequence   = factor { factor } ;                 side by side means AND
 //! factor     = term { "OR" term } ;
 //! term       = [ "NOT" | "-" ] ( "(" expression ")" | restriction ) ;

@@ -15,7 +15,7 @@ pub enum OpenError {
     Level(String, String),
     /// The engine has volumes, and the catalog is empty.
     #[error(
-        "the catalog {catalog} is empty, but the aggregate has {count} volumes that a catalog has known: {volumes}. Nothing is \
+        "opening catalog {catalog}: it is empty, but the aggregate has {count} volumes that a catalog has known: {volumes}. Nothing is \
          served and nothing was changed. If the catalog is elsewhere, name it with --catalog; if it was lost, put a copy \
          of it back, or make it anew from the engine's records with `weir catalog rebuild`"
     )]
@@ -29,7 +29,7 @@ pub enum OpenError {
     },
     /// The catalog belongs to another aggregate.
     #[error(
-        "the catalog {catalog} belongs to aggregate {theirs}, and this is {ours}. Nothing is served and nothing was changed: \
+        "opening catalog {catalog}: it belongs to aggregate {theirs}, and this is {ours}. Nothing is served and nothing was changed: \
          name the right one with --catalog, or put it back"
     )]
     Foreign {

@@ -45,7 +45,7 @@ impl Fill {
         let level = level.unwrap_or(0);
         let words = || {
             format!(
-                "the aggregate is {used}% full: {} of {} are free (delete files or snapshots, or give the host's file system more space)",
+                "aggregate is {used}% full: {} of {} are free (delete files or snapshots, or give the host's file system more space)",
                 Size(space.free),
                 Size(space.size),
             )
@@ -57,7 +57,7 @@ impl Fill {
         if level > self.level {
             tracing::warn!("{}", words());
         } else if level == 0 && self.level > 0 {
-            tracing::info!("the aggregate is {used}% full");
+            tracing::info!("aggregate is {used}% full");
         }
         self.level = level;
         let short = refusing || space.free < FULL;

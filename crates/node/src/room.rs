@@ -102,7 +102,7 @@ impl Room {
         self.remove();
         tracing::error!(
             free,
-            "the host's file system is full: what was kept for that is released, so that things can be deleted"
+            "host's file system is full: what was kept for that is released, so that things can be deleted"
         );
     }
 

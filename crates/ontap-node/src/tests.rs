@@ -708,7 +708,7 @@ fn a_peer_of_another_version_is_refused() {
         near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy X");
     assert!(said.contains("Policy lookup"), "{said}");
     let said = near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b");
-    let words = "the peer speaks versions 8 to 9 of the protocol, this node 4 to 4";
+    let words = "peer speaks versions 8 to 9 of the protocol, this node 4 to 4";
     assert!(said.contains(words), "{said}");
     there.join().unwrap();
     assert_eq!(near.user.relationships(), []);

@@ -89,7 +89,7 @@ pub enum WireError {
     Foreign,
     /// The peer and this program have no version in common.
     #[error(
-        "the peer speaks versions {oldest} to {newest} of the protocol, this node {OLDEST} to {VERSION}"
+        "peer speaks versions {oldest} to {newest} of the protocol, this node {OLDEST} to {VERSION}"
     )]
     Version {
         /// Oldest version that the peer understands.

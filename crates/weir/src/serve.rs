@@ -1,9 +1,11 @@
 //! `weir serve`: from a data folder to answered requests, and back to rest.
 //!
-//! The order of starting is: the options and the files that they name, the addresses (one in use must not touch the data;
-//! nobody can connect before the end), the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
-//! exported), the event loops, the listeners, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
-//! from there, and ends with a checkpoint, so that the next start has no log to replay.
+//! The order of starting is: the options and the files that they name, the addresses (one in use
+//! must not touch the data; nobody can connect before the end), the data folder (its lock refuses a
+//! second server), the control plane (what the catalog says is made so and exported), the event
+//! loops, the listeners, rpcbind, the lines that say so. Stopping begins with the control plane,
+//! goes backwards from there, and ends with a checkpoint, so that the next start has no log to
+//! replay.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -48,7 +50,8 @@ const MEMORY_LEAST: Size = Size(64 << 20);
 /// The most: page frames are numbered with 32 bits.
 const MEMORY_MOST: Size = Size(15 << 40);
 
-/// What the process takes before it does anything: its code, threads, the allocator's reserves.
+/// Bytes that the process takes before it does anything: its code, threads, the allocator's
+/// reserves.
 const MEMORY_FIXED: u64 = 24 << 20;
 
 /// The part of the memory that connections may hold: requests and answers under way.
@@ -423,7 +426,8 @@ fn served(
         .collect()
 }
 
-/// Tells the service manager that every event loop turns, twice in `interval`; while one does not, it hears nothing.
+/// Tells the service manager that every event loop turns, twice in `interval`; while one does not,
+/// it hears nothing.
 async fn watchdog(interval: Duration, wakeups: Wakeups) {
     let mut tick = tokio::time::interval(interval / 2);
     let mut before = Vec::new();
@@ -462,7 +466,8 @@ fn memory(args: &Serve) -> Result<Size> {
     Ok(memory)
 }
 
-/// Prints what a user needs next and writes the ready file, which may be read by the users that `mask` lets.
+/// Prints what a user needs next and writes the ready file, which may be read by the users that
+/// `mask` lets.
 fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
     // Standard output may have no reader; that is no reason to stop serving.

@@ -56,8 +56,9 @@ use weir_node::watch::Files;
 use weir_node::{exports, os};
 use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands, Serving};
 
-/// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
-/// it is written to its place, so a much larger log would hardly ever fill.
+/// A new intent log has at most this part of the memory's size. Half the memory: what has been
+/// logged is in memory until it is written to its place, so a much larger log would hardly ever
+/// fill.
 const LOG_SHARE: u64 = 2;
 
 /// Bytes of memory that an inode at rest costs, measured as resident memory over a million.
@@ -174,8 +175,8 @@ pub struct Storage {
 
 impl Opened {
     /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
-    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]). `starting` tells people how
-    /// far the log has been replayed.
+    /// used. One of a pair begins to find out whether it is to serve ([`Pair::settle`]).
+    /// `starting` tells people how far the log has been replayed.
     pub fn open(
         args: &Serve,
         aggregate: Option<&Connected>,
@@ -298,8 +299,8 @@ fn name_users(args: &Serve, smb: &Smb, service: &Service, clock: &Arc<dyn Clock>
 }
 
 impl Storage {
-    /// What clients are served from, over an engine, with `whole` as the server's memory. Requests
-    /// that wait for limits are held in a part of `network`, the memory of connections.
+    /// Creates the storage of a server over an engine, with `whole` as the server's memory.
+    /// Requests that wait for limits are held in a part of `network`, the memory of connections.
     pub fn over(
         opened: Opened,
         args: &Serve,
@@ -310,7 +311,7 @@ impl Storage {
         let (engine, rng) = (opened.engine, opened.rng);
         let backups = open_backups(args, clock, &rng)?;
         let log = Arc::clone(engine.aggregate().log());
-        let files = Files::of(Arc::clone(&engine)).context("the data folder")?;
+        let files = Files::of(Arc::clone(&engine)).context("watching the data folder")?;
         let throttle = Throttle::new(
             Arc::clone(clock),
             os::cores(),
@@ -471,12 +472,12 @@ impl Storage {
         }
     }
 
-    /// What [`weir_node::watch::Watch`] polls; returned once.
+    /// Returns the files that [`weir_node::watch::Watch`] polls, and room; once.
     pub fn watched(&mut self) -> Option<(Files, Room)> {
         self.watched.take()
     }
 
-    /// What the event loops serve.
+    /// Returns the services of the event loops.
     pub fn protocols(&self) -> Arc<Protocols> {
         Arc::clone(&self.protocols)
     }
@@ -517,7 +518,7 @@ impl Storage {
         Arc::clone(&self.engine)
     }
 
-    /// What the data path counts.
+    /// Returns the counters of the data path.
     pub fn counters(&self) -> Counters {
         Counters {
             stats: Arc::clone(&self.protocols.rpc.stats),
@@ -563,8 +564,8 @@ impl Storage {
         second_place(self.held.as_ref(), self.pair.as_ref())
     }
 
-    /// Puts the data folder's files with an aggregate that is elsewhere, and from then on those that
-    /// change.
+    /// Puts the data folder's files with an aggregate that is elsewhere, and from then on those
+    /// that change.
     ///
     /// # Errors
     /// As [`Held::keep`].
@@ -675,7 +676,7 @@ fn place(
     Ok((location.into(), None))
 }
 
-/// Where the files of `data` are.
+/// Returns the places of the files of `data`.
 pub fn location(data: &Path, log_dir: Option<&Path>) -> FolderLocation {
     FolderLocation {
         log: log_dir.map(Path::to_owned),
@@ -683,7 +684,7 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> FolderLocation {
     }
 }
 
-/// What the event loops serve.
+/// Services of the event loops.
 pub struct Protocols {
     gate: ReplyGate,
     rpc: Arc<Rpc>,
@@ -727,14 +728,14 @@ impl Rpc {
         })
     }
 
-    /// Has connections protected that ask for it from now on.
+    /// Protects connections that ask for it from now on.
     pub fn protect(&self, tls: Arc<ServerConfig>) {
         *self.tls.write() = Some(tls);
         self.service.offer_tls();
     }
 }
 
-/// What a listener's connections speak.
+/// Protocol of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub enum Wire {
     /// ONC RPC: NFS, MOUNT, NLM and NSM.

@@ -185,7 +185,7 @@ pub enum CatalogError {
     },
     /// A program from before the first release has written the catalog.
     #[error(
-        "the catalog has version {found}, from before the first release, and this program reads versions from {oldest} on. \
+        "opening the catalog: it has version {found}, from before the first release, and this program reads versions from {oldest} on. \
          Nothing was changed: go on with the Weir that has written it, or move the catalog away and make one anew from the \
          engine's records with `weir catalog rebuild`; export rules, labels, schedules, tokens and replications are to be \
          set again then"

@@ -104,7 +104,7 @@ pub fn find(
         return Err(Status::ACCESS_DENIED);
     }
     if encrypted && session.sealing.is_none() {
-        tracing::warn!(%client, user, share = share_name, "a client that cannot encrypt was refused a share that wants encryption (see ENCRYPT_DATA, and sec= and xprtsec= of --export-options)");
+        tracing::warn!(%client, user, share = share_name, "SMB share refused to a client that cannot encrypt (see ENCRYPT_DATA, and sec= and xprtsec= of --export-options)");
         return Err(Status::ACCESS_DENIED);
     }
     Ok(Found {

@@ -404,7 +404,7 @@ impl Run<'_> {
         let cipher = negotiated.offer.cipher;
         let encrypted = self.s.protection == Protection::Encrypted;
         if encrypted && cipher.is_none() {
-            tracing::warn!(peer = %self.conn.peer, user, "a client that cannot encrypt was refused over SMB");
+            tracing::warn!(peer = %self.conn.peer, user, "SMB client refused: it cannot encrypt");
             return Err(Status::ACCESS_DENIED.into());
         }
         let flags = if encrypted { ENCRYPT_DATA } else { 0 };
@@ -465,7 +465,7 @@ impl Run<'_> {
             self.s.end(session, How::Over);
         }
         let peer = self.conn.peer;
-        tracing::warn!(%peer, user, "a logon over SMB was refused: {why}");
+        tracing::warn!(%peer, user, "SMB logon refused: {why}");
         match self.s.penalties.add(peer, self.s.clock.monotonic()) {
             Some(delay) => {
                 self.c.delay = Some(delay);
