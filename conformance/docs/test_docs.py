@@ -87,6 +87,9 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
 
 for first in ("apt install librados2                        # on each machine that serves; the build and other servers need nothing of Ceph",
               "weir serve --data /var/lib/weir --aggregate rados:weir/agg1 --standby --nfs 0.0.0.0:2049 --address 10.0.0.100/24@eth0",
+              "weir upgrade --data /var/lib/weir --aggregate rados:weir/agg1 --dry-run     # beside a running server; without --dry-run when it is stopped",
+              "weir backup /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1     # beside a running server",
+              "weir restore /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1    # when the servers are stopped",
               """ceph auth get-or-create client.weir mon 'profile simple-rados-client-with-blocklist' osd 'allow rwx pool=weir'"""):
     NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
 

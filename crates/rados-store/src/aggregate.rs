@@ -11,6 +11,7 @@ use weir_base::limits::rados::{
 };
 use weir_base::{AggregateId, BLOCK_SIZE, BlockAddr, Clock};
 use weir_rados::{Bounds, Cluster, Objects, Options, Step};
+use weir_store::features::AggregateFormat;
 use weir_store::{AggregateDevices, Device, IoError, IoKind, StoreError};
 
 use crate::device::ObjectDevice;
@@ -18,11 +19,14 @@ use crate::layout::{Kind, log_blocks};
 use crate::owner::{Claim, Ownership, Patience, Waiting, refuse};
 use crate::process::Process;
 use crate::record::{IDENTITY, Identity, LENGTH, OWNER, Record};
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::standbys::Standbys;
 
 /// Maximum length of an aggregate's name in bytes.
 const MAX_NAME: usize = 64;
+
+/// Attempts to read a file that may be replaced meanwhile.
+const READ_TRIES: u32 = 5;
 
 /// Place of an aggregate: `rados:POOL/ID`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,6 +141,42 @@ impl Connected {
         Standbys::start(&self.name, &self.control, clock, process)
     }
 
+    /// Returns the format of the aggregate, which a server may be using; `None` if there is no
+    /// aggregate.
+    ///
+    /// # Errors
+    /// As [`Connected::exists`].
+    pub fn format(&self) -> Result<Option<AggregateFormat>, StoreError> {
+        Ok(self.record()?.identity.map(|identity| identity.format()))
+    }
+
+    /// Returns the identity of the aggregate; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Connected::exists`].
+    pub fn id(&self) -> Result<Option<AggregateId>, StoreError> {
+        Ok(self.record()?.identity.and_then(|identity| identity.id()))
+    }
+
+    /// Reads a file that is kept with the aggregate, which a server may be using; `None` if there
+    /// is none of this name.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        // Read in two steps, between which its owner may replace it.
+        let mut read = session::read_file(&*self.control, name);
+        for _ in 1..READ_TRIES {
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    read = session::read_file(&*self.control, name);
+                }
+                read => return read,
+            }
+        }
+        read
+    }
+
     fn record(&self) -> Result<Record, StoreError> {
         Record::read(&*self.control).map_err(|error| refuse(&self.name, error))
     }
@@ -229,6 +269,43 @@ impl RadosAggregate {
     }
 }
 
+impl RadosAggregate {
+    /// Switches on all format features that this program knows, durably and all at once. Returns
+    /// the names of those that were off. The aggregate must not have been opened.
+    ///
+    /// # Errors
+    /// There is no aggregate; those of the cluster.
+    pub fn switch_features_on(&self) -> Result<Vec<&'static str>, StoreError> {
+        let mut identity = self.identity.lock();
+        let missing = || StoreError::Format("there is no aggregate to upgrade".into());
+        let old = identity.as_ref().ok_or_else(missing)?;
+        let off = old.format().off;
+        if off.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&'static str> = off.iter().map(|feature| feature.name).collect();
+        let mut new = old.clone();
+        new.features
+            .extend(names.iter().map(|&name| name.to_owned()));
+        self.record(&new, Vec::new())?;
+        *identity = Some(new);
+        Ok(names)
+    }
+
+    /// Records an identity durably, after `before`.
+    fn record(&self, identity: &Identity, before: Vec<Step>) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(identity).map_err(io::Error::from);
+        let recorded = text.and_then(|value| {
+            let attribute = IDENTITY;
+            let guard = std::iter::once(self.session().guard());
+            let set = std::iter::once(Step::Set { attribute, value });
+            let steps = guard.chain(before).chain(set).collect();
+            self.session().operate(OWNER, steps)
+        });
+        recorded.map_err(|e| StoreError::Io(IoError::new(IoKind::Write, BlockAddr(0), 0, e)))
+    }
+}
+
 impl AggregateDevices for RadosAggregate {
     fn device(&self) -> Arc<dyn Device> {
         Arc::clone(&self.device) as _
@@ -242,23 +319,19 @@ impl AggregateDevices for RadosAggregate {
         self.identity.lock().as_ref().and_then(Identity::id)
     }
 
+    fn features(&self) -> Vec<String> {
+        let identity = self.identity.lock();
+        let on = identity.as_ref().map(|identity| identity.features.clone());
+        on.unwrap_or_default()
+    }
+
     fn complete(&self, id: AggregateId) -> Result<(), StoreError> {
         let identity = Identity::new(id, self.segments);
-        let text = serde_json::to_vec(&identity).map_err(io::Error::from);
-        let set = |attribute, value| Step::Set { attribute, value };
-        let completed = text.and_then(|text| {
-            let length = self.device.length().to_string().into_bytes();
-            self.session().operate(
-                OWNER,
-                vec![
-                    self.session().guard(),
-                    set(LENGTH, length),
-                    set(IDENTITY, text),
-                ],
-            )
-        });
-        let failed = |e| StoreError::Io(IoError::new(IoKind::Write, BlockAddr(0), 0, e));
-        completed.map_err(failed)?;
+        let length = Step::Set {
+            attribute: LENGTH,
+            value: self.device.length().to_string().into_bytes(),
+        };
+        self.record(&identity, vec![length])?;
         *self.identity.lock() = Some(identity);
         Ok(())
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use weir_base::AggregateId;
 use weir_base::limits::rados::{LOG_SEGMENTS_MAX, LOG_SEGMENTS_MIN};
 use weir_rados::Objects;
+use weir_store::features::{self, AggregateFormat};
 
 /// The object with the record.
 pub const OWNER: &str = "owner";
@@ -63,17 +64,28 @@ pub struct Identity {
     id: String,
     /// Segments of the log.
     pub log_segments: u64,
+    /// Names of the format features that are on. Those of an identity without them are all that
+    /// the programs had that wrote such identities.
+    #[serde(default = "unnamed")]
+    pub features: Vec<String>,
 }
 
 impl Identity {
-    /// Creates the identity of aggregate `id` with so many segments of log.
+    /// Creates the identity of aggregate `id` with so many segments of log, and all features that
+    /// this program knows.
     pub fn new(id: AggregateId, log_segments: u64) -> Identity {
         Identity {
             magic: MAGIC.to_owned(),
             version: VERSION,
             id: id.to_string(),
             log_segments,
+            features: features::names(),
         }
+    }
+
+    /// Returns the format, compared with this program's.
+    pub fn format(&self) -> AggregateFormat {
+        AggregateFormat::of(self.features.clone())
     }
 
     /// Parses the attribute.
@@ -92,6 +104,7 @@ impl Identity {
         if !(LOG_SEGMENTS_MIN..=LOG_SEGMENTS_MAX).contains(&identity.log_segments) {
             return Err(format!("a log has no {} segments", identity.log_segments));
         }
+        features::admit(&identity.features)?;
         match identity.id() {
             Some(_) => Ok(identity),
             None => Err("the identity is damaged".to_owned()),
@@ -104,6 +117,12 @@ impl Identity {
         let number = u128::from_str_radix(&digits, 16).ok()?;
         (digits.len() == 32).then(|| AggregateId(number.to_be_bytes()))
     }
+}
+
+fn unnamed() -> Vec<String> {
+    [features::USAGE, features::TREES]
+        .map(|one| one.name.to_owned())
+        .to_vec()
 }
 
 /// The attributes of `owner`.
@@ -187,12 +206,23 @@ mod tests {
             ("\"version\":1", "\"version\":2", "layout 2"),
             ("\"log_segments\":128", "\"log_segments\":3", "3 segments"),
             ("0707", "07", "damaged"),
+            ("\"trees\"", "\"later\"", "does not know: later"),
             ("{", "", "damaged"),
         ] {
             let changed = text.replace(from, to);
             let refused = Identity::parse(changed.as_bytes()).unwrap_err();
             assert!(refused.contains(why), "{changed}: {refused}");
         }
+    }
+
+    #[test]
+    fn an_identity_that_names_no_features_has_those_of_its_time() {
+        let mut identity = Identity::new(AggregateId([7; 16]), 128);
+        identity.features = vec!["usage".to_owned(), "trees".to_owned()];
+        let text = serde_json::to_string(&identity).unwrap();
+        let old = text.replace(",\"features\":[\"usage\",\"trees\"]", "");
+        assert_ne!(old, text);
+        assert_eq!(Identity::parse(old.as_bytes()), Ok(identity));
     }
 
     #[test]

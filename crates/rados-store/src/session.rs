@@ -344,22 +344,11 @@ impl Session {
     /// Those of the cluster.
     pub fn read_file(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.check()?;
-        let object = file_object(name);
-        let length = self.objects.attribute(&object, BYTES);
-        let Some(length) = length.map_err(|e| self.judge(e, false))? else {
-            return Ok(None);
-        };
-        let length = std::str::from_utf8(&length).ok();
-        let length: Option<usize> = length.and_then(|text| text.parse().ok());
-        let length = length.filter(|length| *length <= FILE_BYTES);
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{name} is damaged"));
-        let length = length.ok_or_else(damaged)?;
-        let bytes = self.objects.read_wait(&object, length.max(1));
-        let bytes = bytes.map_err(|error| self.judge(error, false))?;
-        match bytes.len() == length {
-            true => Ok(Some(bytes)),
-            false => Err(damaged()),
-        }
+        let read = read_file(&*self.objects, name);
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => error,
+            _ => self.judge(error, false),
+        })
     }
 
     /// Replaces a file that is kept with the aggregate. Durable on return.
@@ -382,6 +371,28 @@ impl Session {
             &file_object(name),
             vec![self.guard(), Step::Replace(bytes.to_vec()), length],
         )
+    }
+}
+
+/// Reads a file that is kept with an aggregate, without owning that; `None` if there is none of
+/// this name.
+///
+/// # Errors
+/// Those of the cluster; [`io::ErrorKind::InvalidData`] if it is damaged.
+pub fn read_file(objects: &dyn Objects, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let object = file_object(name);
+    let Some(length) = objects.attribute(&object, BYTES)? else {
+        return Ok(None);
+    };
+    let length = std::str::from_utf8(&length).ok();
+    let length: Option<usize> = length.and_then(|text| text.parse().ok());
+    let length = length.filter(|length| *length <= FILE_BYTES);
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{name} is damaged"));
+    let length = length.ok_or_else(damaged)?;
+    let bytes = objects.read_wait(&object, length.max(1))?;
+    match bytes.len() == length {
+        true => Ok(Some(bytes)),
+        false => Err(damaged()),
     }
 }
 

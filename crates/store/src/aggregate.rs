@@ -91,15 +91,38 @@ pub struct Aggregate {
     lull: Mutex<Lull>,
     /// True while a checkpoint is being written.
     writing: AtomicBool,
+    /// Names of the format features that are on; `None`: all.
+    features: Option<Vec<String>>,
     /// The locked folder of the aggregate; `None` if it is not in a folder.
     folder: Option<Folder>,
 }
 
+/// Description of an aggregate by its place, besides the devices.
+#[derive(Default)]
+pub(crate) struct Named {
+    /// Identity that the superblock has to have.
+    pub id: Option<AggregateId>,
+    /// Names of the format features that are on; `None`: all.
+    pub features: Option<Vec<String>>,
+    /// The locked folder.
+    pub folder: Option<Folder>,
+}
+
+impl From<Folder> for Named {
+    fn from(folder: Folder) -> Named {
+        Named {
+            id: Some(folder.id()),
+            features: Some(folder.features().to_vec()),
+            folder: Some(folder),
+        }
+    }
+}
+
 impl Aggregate {
-    /// Returns true if the format feature is on. All are on if the aggregate is not in a folder.
+    /// Returns true if the format feature is on.
     pub fn has(&self, feature: &Feature) -> bool {
-        let folder = self.folder.as_ref();
-        folder.is_none_or(|folder| folder.has(feature))
+        let on = self.features.as_ref();
+        on.is_none_or(|on| on.iter().any(|name| name == feature.name))
     }
 
     /// Returns the aggregate's identity, chosen at random when it was created.

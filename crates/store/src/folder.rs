@@ -29,7 +29,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::features::{self, FEATURES, Feature, FolderFormat};
+use crate::features::{self, AggregateFormat, FEATURES, Feature};
 use crate::superblock::{FORMAT_VERSION, other_format};
 use weir_base::AggregateId;
 
@@ -233,7 +233,7 @@ impl Folder {
             data: data.to_owned(),
             log: log.unwrap_or(data).to_owned(),
             id,
-            features: known_features(),
+            features: features::names(),
             begun: vec![begun],
             _locks: vec![lock],
         };
@@ -281,9 +281,9 @@ impl Folder {
         self.id
     }
 
-    /// Returns true if the format feature is on.
-    pub(crate) fn has(&self, feature: &Feature) -> bool {
-        self.features.iter().any(|name| name == feature.name)
+    /// Returns the names of the format features that are on.
+    pub(crate) fn features(&self) -> &[String] {
+        &self.features
     }
 
     /// Returns the path of the aggregate's device.
@@ -351,7 +351,7 @@ fn begin(
         id: id.to_string(),
         external_log,
         features: match name {
-            IDENTITY => known_features(),
+            IDENTITY => features::names(),
             _ => Vec::new(),
         },
     };
@@ -493,24 +493,22 @@ fn read_identity_with(
         None => return Err(foreign()),
     }
     let identity: Identity = serde_json::from_value(value).map_err(|_| foreign())?;
-    let unknown = features::unknown(&identity.features, known);
-    match unknown.is_empty() {
-        true => Ok(identity),
-        false => Err(refuse(&path, features::refusal(&unknown))),
-    }
+    let admitted = features::admit_with(&identity.features, known);
+    admitted.map_err(|why| refuse(&path, why))?;
+    Ok(identity)
 }
 
 /// Returns the format of the data folder, which a server may be using.
 ///
 /// # Errors
 /// The folder has no aggregate, or one that this program cannot open.
-pub fn format(data: &Path) -> Result<FolderFormat, StoreError> {
+pub fn format(data: &Path) -> Result<AggregateFormat, StoreError> {
     format_with(data, FEATURES)
 }
 
-fn format_with(data: &Path, known: &[Feature]) -> Result<FolderFormat, StoreError> {
+fn format_with(data: &Path, known: &[Feature]) -> Result<AggregateFormat, StoreError> {
     let identity = read_identity_with(data, IDENTITY, MAGIC, known)?;
-    Ok(FolderFormat {
+    Ok(AggregateFormat {
         version: identity.format,
         off: features::off(&identity.features, known),
         on: identity.features,
@@ -543,11 +541,6 @@ fn switch_on_with(data: &Path, known: &[Feature]) -> Result<Vec<&'static str>, S
         .and_then(|()| File::open(data)?.sync_all())
         .map_err(|error| refuse(&path, error))?;
     Ok(names)
-}
-
-/// Returns the names of the features that a new folder has.
-fn known_features() -> Vec<String> {
-    FEATURES.iter().map(|one| one.name.to_owned()).collect()
 }
 
 fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
@@ -792,7 +785,7 @@ mod tests {
         write_synced(&data.join(IDENTITY), &identity).unwrap();
         // A start switches nothing on.
         let folder = Folder::open(&data, None).unwrap();
-        assert!(FEATURES.iter().all(|feature| !folder.has(feature)));
+        assert_eq!(folder.features(), [""; 0]);
         drop(folder);
         let format = format_with(&data, KNOWN).unwrap();
         assert_eq!((format.on.len(), format.off.as_slice()), (0, KNOWN));

@@ -136,7 +136,7 @@ pub enum SmbSigning {
 pub struct RadosArgs {
     /// The aggregate is in a pool of Ceph, under this name; the data folder then has what belongs
     /// to this server only. A name without an aggregate gets a new one. Needs Ceph's librados2
-    #[arg(long, value_name = "rados:POOL/ID", conflicts_with = "log_dir")]
+    #[arg(long, value_name = "rados:POOL/ID")]
     pub aggregate: Option<Place>,
     /// Ceph's configuration file [default: /etc/ceph/ceph.conf]
     #[arg(long, value_name = "FILE", requires = "aggregate")]
@@ -209,7 +209,7 @@ pub struct Serve {
     )]
     pub smb_signing: SmbSigning,
     /// Keep the intent log in this folder, for example on a faster device
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "aggregate")]
     pub log_dir: Option<PathBuf>,
     /// The folder of the intent log is on a disk that is lost with its machine, as local disks of
     /// clouds are. For nodes of a pair: the partner has the log's contents; a node that is alone
@@ -703,7 +703,7 @@ pub struct Check {
     #[arg(value_name = "DIR")]
     pub data: PathBuf,
     /// Folder of the intent log, if not the data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "aggregate")]
     pub log_dir: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -742,6 +742,9 @@ pub struct Backup {
     /// The data folder
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
     /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
@@ -784,6 +787,9 @@ pub struct Upgrade {
     /// The data folder
     #[arg(long, value_name = "DIR", default_value = "./weir-data")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
     /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,
@@ -802,9 +808,16 @@ pub struct Restore {
     /// The backup's folder
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// The data folder to make: new, or empty
+    /// The data folder to make: new, or empty. With --aggregate, the server's data folder; the
+    /// files go to the aggregate
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub rados: RadosArgs,
+    /// The catalog of an aggregate on RADOS, if it is postgres://…
+    #[arg(long, value_name = "URL", requires = "aggregate")]
+    pub catalog: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: Output,
@@ -817,7 +830,7 @@ pub struct Rebuild {
     #[arg(value_name = "DIR")]
     pub data: PathBuf,
     /// Folder of the intent log, if not the data folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "aggregate")]
     pub log_dir: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -40,7 +40,7 @@ use crate::{kept_files, plane};
 /// Names the aggregate whose copies a data folder has.
 const MARK: &str = "rados-aggregate";
 /// Name of the catalog among the files.
-const CATALOG: &str = "catalog.db";
+pub const CATALOG: &str = "catalog.db";
 /// Pause between two comparisons of the files.
 const COMPARE_PERIOD: Duration = Duration::from_millis(100);
 /// Attempts to keep the catalog, after which a change is reported without.
@@ -73,7 +73,7 @@ pub fn connect(args: &RadosArgs, data: &Path) -> Result<Option<Connected>> {
 /// Takes over the aggregate that the options of a tool name, if they name one.
 ///
 /// # Errors
-/// As [`connect`] and [`Held::take`], and if there is no aggregate.
+/// As [`connect`] and [`Held::of`].
 pub fn hold(
     args: &RadosArgs,
     data: &Path,
@@ -83,24 +83,12 @@ pub fn hold(
     let (Some(connected), Some(place)) = (connect(args, data)?, &args.aggregate) else {
         return Ok(None);
     };
-    ensure!(
-        connected.exists()?,
-        "{place}: there is no aggregate of this name"
-    );
-    let sizes = Sizes {
-        max_blocks: MAX_BLOCKS,
-        log_bytes: 0,
-    };
-    Held::take(
-        &connected,
-        place,
-        data,
-        catalog,
-        sizes,
-        clock,
-        Served::default(),
-    )
-    .map(Some)
+    Held::of(&connected, place, data, catalog, clock).map(Some)
+}
+
+/// Returns the refusal of a place without an aggregate.
+pub fn missing(place: &Place) -> String {
+    format!("{place}: there is no aggregate of this name")
 }
 
 /// Conduct of a server that serves what it takes; by default that of a tool.
@@ -131,6 +119,47 @@ pub struct Held {
 }
 
 impl Held {
+    /// Takes over an aggregate that is there, as a tool does.
+    ///
+    /// # Errors
+    /// As [`Held::take`], and if there is no aggregate.
+    pub fn of(
+        connected: &Connected,
+        place: &Place,
+        data: &Path,
+        catalog: Option<&str>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Held> {
+        ensure!(connected.exists()?, missing(place));
+        let sizes = Sizes {
+            max_blocks: MAX_BLOCKS,
+            log_bytes: 0,
+        };
+        let served = Served::default();
+        Held::take(connected, place, data, catalog, sizes, clock, served)
+    }
+
+    /// Switches on all format features that this program knows. Returns the names of those that
+    /// were off.
+    ///
+    /// # Errors
+    /// Those of the cluster.
+    pub fn switch_features_on(&self) -> Result<Vec<&'static str>> {
+        Ok(self.aggregate.switch_features_on()?)
+    }
+
+    /// Replaces files that are kept with the aggregate, and the folder's copies of them.
+    ///
+    /// # Errors
+    /// The cluster does not take a file, or it cannot be written to the folder.
+    pub fn replace_files(&self, files: &[(String, Vec<u8>)]) -> Result<()> {
+        for (name, bytes) in files {
+            let written = self.keeper.session.write_file(name, bytes);
+            written.with_context(|| format!("writing {name}"))?;
+        }
+        self.keeper.fetch()
+    }
+
     /// Takes the aggregate over, and brings the data folder's files up to date. A server can
     /// stand by while another one has it. The process ends when another one takes the
     /// aggregate.

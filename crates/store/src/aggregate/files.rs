@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::open::{Inspection, random};
-use super::{Aggregate, Env, Replay};
+use super::{Aggregate, Env, Named, Replay};
 use crate::device::{Device, FileDevice, FileOptions, Pace, PacedDevice, PacedDisk};
 use crate::error::StoreError;
 use crate::folder::Folder;
@@ -41,7 +41,11 @@ pub trait AggregateDevices: Send + Sync {
     /// creation was interrupted.
     fn id(&self) -> Option<AggregateId>;
 
-    /// Records durably that aggregate `id` has been created on the devices.
+    /// Returns the names of the format features that are on.
+    fn features(&self) -> Vec<String>;
+
+    /// Records durably that aggregate `id` has been created on the devices, with all format
+    /// features that this program knows.
     ///
     /// # Errors
     /// [`StoreError::Io`] or [`StoreError::Format`] if it cannot be recorded.
@@ -127,7 +131,7 @@ impl Aggregate {
                 let (device, log_device) = (devices.device(), devices.log_device());
                 Self::format(&device, &log_device, &env, id)?;
                 devices.complete(id)?;
-                Self::open_in(device, log_device, env, Some(id), None)
+                Self::open_in(device, log_device, env, named(&**devices)?)
             }
         }
     }
@@ -150,7 +154,7 @@ impl Aggregate {
             Ok(devices) => devices,
             Err(error) => return Err(folder.undo(error)),
         };
-        Self::open_in(device, log_device, env, Some(id), Some(folder))
+        Self::open_in(device, log_device, env, folder.into())
     }
 
     /// Opens the aggregate at a location.
@@ -162,9 +166,8 @@ impl Aggregate {
         match location {
             Location::Folder(folder) => Self::open_in_folder(folder, env),
             Location::Devices(devices) => {
-                let id = existing(&**devices)?;
                 let (device, log_device) = (devices.device(), devices.log_device());
-                Self::open_in(device, log_device, env, Some(id), None)
+                Self::open_in(device, log_device, env, named(&**devices)?)
             }
         }
     }
@@ -185,7 +188,6 @@ impl Aggregate {
                 (folder, FileOptions::log())
             }
         };
-        let id = folder.id();
         let data = FileOptions::data(location.max_blocks);
         let (device, log_device) = devices(&folder, data, log, &env.pool)?;
         let (device, log_device) = paced(location, &env, device, log_device)?;
@@ -193,7 +195,7 @@ impl Aggregate {
             Self::format_log(&device, &log_device, &env)?;
             folder.complete()?;
         }
-        Self::open_in(device, log_device, env, Some(id), Some(folder))
+        Self::open_in(device, log_device, env, folder.into())
     }
 
     /// Opens the aggregate at a location, or creates one if there is none.
@@ -224,8 +226,8 @@ impl Aggregate {
         let location = match location {
             Location::Folder(folder) => folder,
             Location::Devices(devices) => {
-                let id = existing(&**devices)?;
-                let inspection = Self::inspect_as(devices.device(), pool, Some(id))?;
+                let id = named(&**devices)?.id;
+                let inspection = Self::inspect_as(devices.device(), pool, id)?;
                 return Ok((inspection, None, devices.log_device()));
             }
         };
@@ -241,9 +243,17 @@ impl Aggregate {
     }
 }
 
-fn existing(devices: &dyn AggregateDevices) -> Result<AggregateId, StoreError> {
-    let missing = || StoreError::Format("there is no aggregate on the devices".into());
-    devices.id().ok_or_else(missing)
+fn named(devices: &dyn AggregateDevices) -> Result<Named, StoreError> {
+    match devices.id() {
+        Some(id) => Ok(Named {
+            id: Some(id),
+            features: Some(devices.features()),
+            folder: None,
+        }),
+        None => Err(StoreError::Format(
+            "there is no aggregate on the devices".into(),
+        )),
+    }
 }
 
 /// Returns the length of a new log in blocks.
@@ -303,6 +313,7 @@ fn device(path: &Path, opened: io::Result<FileDevice>) -> Result<Arc<dyn Device>
 mod tests {
     use super::*;
     use crate::device::MemDevice;
+    use crate::features;
     use crate::node::Key;
     use crate::tree::{self, Edit, TreeRoot};
     use std::ops::ControlFlow;
@@ -347,6 +358,10 @@ mod tests {
 
         fn id(&self) -> Option<AggregateId> {
             *self.id.lock()
+        }
+
+        fn features(&self) -> Vec<String> {
+            features::names()
         }
 
         fn complete(&self, id: AggregateId) -> Result<(), StoreError> {

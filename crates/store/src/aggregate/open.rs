@@ -7,11 +7,10 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, Generation, Rng};
 
-use super::{Aggregate, Current, Env, encode_frames};
+use super::{Aggregate, Current, Env, Named, encode_frames};
 use crate::cache::Cache;
 use crate::device::Device;
 use crate::error::StoreError;
-use crate::folder::Folder;
 use crate::frame::{Class, Frame, FramePool};
 use crate::layout::{self, SUPER_BLOCKS, Slot};
 use crate::life::RootPin;
@@ -178,15 +177,14 @@ impl Aggregate {
         log_device: Arc<dyn Device>,
         env: Env,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
-        Self::open_in(device, log_device, env, None, None)
+        Self::open_in(device, log_device, env, Named::default())
     }
 
     pub(crate) fn open_in(
         device: Arc<dyn Device>,
         log_device: Arc<dyn Device>,
         env: Env,
-        expected: Option<AggregateId>,
-        folder: Option<Folder>,
+        named: Named,
     ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         // Writes of a dead predecessor may be in the host's memory only. They must not vanish after
         // this server has built on them.
@@ -196,7 +194,7 @@ impl Aggregate {
             findings,
             heal,
         } = choose(&*device, &env.pool)?;
-        expect_id(&superblock, expected)?;
+        expect_id(&superblock, named.id)?;
         for finding in &findings {
             tracing::error!(aggregate = %superblock.id, "{finding}");
         }
@@ -239,7 +237,8 @@ impl Aggregate {
             env,
             lull: Mutex::default(),
             writing: AtomicBool::new(false),
-            folder,
+            features: named.features,
+            folder: named.folder,
         });
         aggregate.prepare_space();
         Ok((aggregate, Replay { records, findings }))

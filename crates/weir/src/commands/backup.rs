@@ -1,29 +1,33 @@
-//! `weir backup` and `weir restore`: everything of a data folder besides the volumes' data.
+//! `weir backup` and `weir restore`: everything of an aggregate besides the volumes' data.
 //!
 //! A backup is a folder of whole files and a manifest with their lengths and checksums. The
-//! manifest is written last, so an incomplete backup has none. A pair's state is left out:
-//! restored, it would claim that the partner has data that it lacks.
+//! manifest is written last, so an incomplete backup has none. The files are those of the data
+//! folder, or those that an aggregate on RADOS keeps; these are restored to an aggregate of the
+//! same identity. A pair's state is left out: restored, it would claim that the partner has data
+//! that it lacks.
 
 use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
-use weir_base::{hex, small_file};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use weir_base::{Clock, SystemClock, hex, small_file};
+use weir_rados_store::{Connected, Place};
 
 use crate::cli::{Backup, BackupCommand, Restore};
 use crate::commands::verify;
 use crate::progress::Task;
+use crate::rados::{self, CATALOG, Held};
 use crate::{kept_files, plane};
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
 const VERSION: u32 = 1;
-const CATALOG: &str = "catalog.db";
 /// Makes a folder an aggregate's; restored last.
 const IDENTITY: &str = "weir.json";
 /// Largest file that a restore reads: the bound on a catalog that a pair's partner takes.
@@ -41,6 +45,9 @@ struct Manifest {
     version: u32,
     /// Version of the program that made the backup.
     weir: String,
+    /// Identity of an aggregate on RADOS, which has no file of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aggregate: Option<String>,
     files: Vec<Entry>,
 }
 
@@ -71,13 +78,79 @@ pub fn run(args: &Backup) -> Result<()> {
     }
 }
 
-/// Copies what a data folder has besides the volumes' data, beside a running server.
+/// Source of a backup, beside a running server.
+enum Source<'a> {
+    /// The data folder.
+    Folder(&'a Path),
+    /// An aggregate on RADOS.
+    Rados(Connected),
+}
+
+impl Source<'_> {
+    fn of(args: &Backup) -> Result<Source<'_>> {
+        if let Some(connected) = rados::connect(&args.rados, &args.data)? {
+            return Ok(Source::Rados(connected));
+        }
+        ensure!(
+            args.data.join(IDENTITY).is_file(),
+            "cannot back up {}: it has no {IDENTITY} (name the data folder with --data)",
+            args.data.display()
+        );
+        Ok(Source::Folder(&args.data))
+    }
+
+    /// Returns the identity of an aggregate on RADOS.
+    fn aggregate(&self, args: &Backup) -> Result<Option<String>> {
+        match (self, &args.rados.aggregate) {
+            (Source::Rados(connected), Some(place)) => {
+                let id = connected.id()?.with_context(|| rados::missing(place))?;
+                Ok(Some(id.to_string()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        match self {
+            Source::Folder(folder) => {
+                let path = folder.join(name);
+                small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))
+            }
+            Source::Rados(connected) => {
+                let read = connected.read_file(name);
+                read.with_context(|| format!("cannot read {name}"))
+            }
+        }
+    }
+
+    /// Copies the catalog, unless it is in PostgreSQL. Returns the contents of the copy.
+    fn copy_catalog(&self, url: &str, target: &Path) -> Result<Option<Vec<u8>>> {
+        let copy = target.join(CATALOG);
+        match self {
+            Source::Rados(_) if weir_control::file_of(url).is_none() => Ok(None),
+            Source::Rados(_) => {
+                let bytes = self.read(CATALOG)?;
+                if let Some(bytes) = &bytes {
+                    write(target, CATALOG, bytes)?;
+                }
+                Ok(bytes)
+            }
+            Source::Folder(_) => {
+                let copied = plane::event_loop()?.block_on(weir_control::back_up(url, &copy));
+                let copied = copied
+                    .with_context(|| format!("cannot copy the catalog to {}", copy.display()))?;
+                copied
+                    .then(|| read_bounded(&copy, FILE_BYTES_MAX))
+                    .transpose()
+            }
+        }
+    }
+}
+
+/// Copies what an aggregate has besides the volumes' data, beside a running server.
 fn back_up(args: &Backup, target: &Path) -> Result<()> {
-    ensure!(
-        args.data.join(IDENTITY).is_file(),
-        "cannot back up {}: it has no {IDENTITY} (name the data folder with --data)",
-        args.data.display()
-    );
+    let source = Source::of(args)?;
+    let aggregate = source.aggregate(args)?;
     let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
     make_empty(target)?;
     let folder = target.display();
@@ -87,30 +160,20 @@ fn back_up(args: &Backup, target: &Path) -> Result<()> {
     )?;
     let mut files = Vec::new();
     for name in copied_files() {
-        let path = args.data.join(name);
-        let contents =
-            small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if let Some(contents) = contents {
+        if let Some(contents) = source.read(name)? {
             write(target, name, &contents)?;
             files.push(Entry::describe(name, &contents));
         }
     }
-    let runtime = plane::event_loop()?;
-    let copy = target.join(CATALOG);
-    let copied = runtime
-        .block_on(weir_control::back_up(&url, &copy))
-        .with_context(|| format!("cannot copy the catalog to {}", copy.display()))?;
-    if copied {
-        files.push(Entry::describe(
-            CATALOG,
-            &read_bounded(&copy, FILE_BYTES_MAX)?,
-        ));
-    }
+    let catalog = source.copy_catalog(&url, target)?;
+    let copied = catalog.is_some();
+    files.extend(catalog.map(|bytes| Entry::describe(CATALOG, &bytes)));
     let names: Vec<_> = files.iter().map(|entry| entry.name.clone()).collect();
     let manifest = Manifest {
         magic: MAGIC.to_owned(),
         version: VERSION,
         weir: env!("CARGO_PKG_VERSION").to_owned(),
+        aggregate,
         files,
     };
     write(target, MANIFEST, &serde_json::to_vec_pretty(&manifest)?)?;
@@ -132,22 +195,64 @@ fn back_up(args: &Backup, target: &Path) -> Result<()> {
             "The catalog is in PostgreSQL and not in the backup: use pg_dump."
         )?;
     }
+    let data = match &args.rados.aggregate {
+        Some(_) => "the volumes' data",
+        None => "the volumes' data (device and log) and a pair's configuration",
+    };
     writeln!(
         out,
-        "Not in it: the volumes' data (device and log) and a pair's configuration. The files hold keys and password hashes: keep \
+        "Not in it: {data}. The files hold keys and password hashes: keep \
          the folder closed to others."
     )?;
     Ok(())
 }
 
-/// Verifies a backup, then makes a data folder of it.
+/// Verifies a backup, then puts it with the aggregate on RADOS that it is of.
+fn restore_to(connected: &Connected, place: &Place, args: &Restore) -> Result<()> {
+    let task = Task::reading(
+        &format!("restoring to {place}"),
+        "run it again; files that are restored stay so",
+    )?;
+    let (of, contents) = verified(&args.folder)?;
+    let id = connected.id()?.with_context(|| rados::missing(place))?;
+    ensure!(
+        of.as_deref() == Some(&*id.to_string()),
+        "cannot restore to {place}: it is aggregate {id}, and the backup is of {}",
+        of.as_deref().unwrap_or("a data folder")
+    );
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let catalog = args.catalog.as_deref();
+    let held = Held::of(connected, place, &args.data, catalog, &clock)?;
+    held.replace_files(&contents)?;
+    drop(task);
+    let names: Vec<_> = contents.iter().map(|(name, _)| name.as_str()).collect();
+    let catalog = names.contains(&CATALOG);
+    let data = json!({"aggregate": place.to_string(), "files": names, "catalog": catalog});
+    let mut text = format!("restored to {place}: {}\n", names.join(", "));
+    if !catalog {
+        text += "The catalog was in PostgreSQL: restore it there.\n";
+    }
+    text += "Changes through the API and of users since the backup are not in it.";
+    args.output.print(&data, text)
+}
+
+/// Verifies a backup, then makes a data folder of it, or gives it to its aggregate on RADOS.
 pub fn restore(args: &Restore) -> Result<()> {
+    let connected = rados::connect(&args.rados, &args.data)?;
+    if let (Some(connected), Some(place)) = (connected, &args.rados.aggregate) {
+        return restore_to(&connected, place, args);
+    }
     let data = args.data.display();
     let task = Task::reading(
         &format!("restoring to {data}"),
         &format!("{data} is not restored, and no server serves it: delete it"),
     )?;
-    let contents = verified(&args.folder)?;
+    let (aggregate, contents) = verified(&args.folder)?;
+    ensure!(
+        aggregate.is_none(),
+        "cannot restore from {}: it is of an aggregate on RADOS (name that with --aggregate)",
+        args.folder.display()
+    );
     make_empty(&args.data)?;
     // The identity last: without it a server refuses the folder, so an incomplete restore is not
     // served.
@@ -186,8 +291,12 @@ pub fn restore(args: &Restore) -> Result<()> {
     Ok(())
 }
 
-/// Reads every file of a backup and compares it with the manifest.
-fn verified(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+/// Name and contents of a file.
+type Contents = (String, Vec<u8>);
+
+/// Reads every file of a backup and compares it with the manifest. Returns the identity of an
+/// aggregate on RADOS that it is of, and the files.
+fn verified(folder: &Path) -> Result<(Option<String>, Vec<Contents>)> {
     let path = folder.join(MANIFEST);
     let refused = || format!("cannot restore from {}", folder.display());
     let text = read_bounded(&path, MANIFEST_BYTES_MAX).with_context(refused)?;
@@ -228,11 +337,11 @@ fn verified(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         contents.push((entry.name, bytes));
     }
     ensure!(
-        contents.iter().any(|(name, _)| name == IDENTITY),
+        manifest.aggregate.is_some() || contents.iter().any(|(name, _)| name == IDENTITY),
         "{}: {MANIFEST} does not name {IDENTITY}",
         refused()
     );
-    Ok(contents)
+    Ok((manifest.aggregate, contents))
 }
 
 fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
