@@ -45,6 +45,8 @@ NOT_RUN = {
     ("docs/start/google-libraries.md",
      "weir tokens create app --role editor --service-account app.json --server https://storage.example.com:8049"):
         "needs TLS and an administrator's token; conformance/api/test_service_accounts.py runs it and its programs",
+    ("docs/start/google-libraries.md", "roots := x509.NewCertPool()"):
+        "conformance/api/test_go.py has a program with these options",
     ("docs/start/google-libraries.md", "from google.cloud import netapp_v1, filestore_v1"):
         "needs a service account; conformance/api/test_service_accounts.py has one",
     ("docs/operating/live.md", "id: 1764385000.1764385921"): "an event; conformance/attack/test_live.py reads streams of them",
@@ -87,9 +89,9 @@ for first in ("weir pair show --data DIR", "weir pair takeover --data DIR --forc
 
 for first in ("apt install librados2                        # on each machine that serves; the build and other servers need nothing of Ceph",
               "weir serve --data /var/lib/weir --aggregate rados:weir/agg1 --standby --nfs 0.0.0.0:2049 --address 10.0.0.100/24@eth0",
-              "weir upgrade --data /var/lib/weir --aggregate rados:weir/agg1 --dry-run     # beside a running server; without --dry-run when it is stopped",
-              "weir backup /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1     # beside a running server",
-              "weir restore /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1    # when the servers are stopped",
+              "weir upgrade --data /var/lib/weir --aggregate rados:weir/agg1 --dry-run",
+              "weir backup /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1",
+              "weir restore /srv/agg1-monday --data /var/lib/weir --aggregate rados:weir/agg1",
               """ceph auth get-or-create client.weir mon 'profile simple-rados-client-with-blocklist' osd 'allow rwx pool=weir'"""):
     NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
 

@@ -180,9 +180,11 @@ impl<'t> Assertion<'t> {
         let good = match (used, audience) {
             (_, Some(audience)) if audience == own || audience == GOOGLES => true,
             (Use::Grant, _) => false,
-            (Use::Bearer, None) => {
+            (Use::Bearer, None | Some("")) => {
+                // Go's libraries write an empty one.
+                let none = audience.is_some() || !self.claims.contains_key("aud");
                 let scopes = self.text("scope").unwrap_or_default();
-                !self.claims.contains_key("aud") && scopes.split(' ').any(|s| s == SCOPE)
+                none && scopes.split(' ').any(|s| s == SCOPE)
             }
             (Use::Bearer, Some(audience)) => {
                 SERVICES.contains(&audience) || origin(audience) == origin(own)
@@ -297,6 +299,7 @@ mod tests {
             json!({"aud": "https://file.googleapis.com/"}),
             json!({"aud": "https://weir.example:8049/google.cloud.netapp.v1.NetApp"}),
             json!({"aud": null, "scope": "x https://www.googleapis.com/auth/cloud-platform"}),
+            json!({"aud": "", "scope": "https://www.googleapis.com/auth/cloud-platform"}),
         ] {
             assert_eq!(account.says(Use::Bearer, &change), Ok(3590), "{change}");
             assert!(account.says(Use::Grant, &change).is_err(), "{change}");
@@ -326,6 +329,8 @@ mod tests {
                 "audience",
             ),
             (json!({"aud": null}), "audience"),
+            (json!({"aud": ""}), "audience"),
+            (json!({"aud": "", "scope": "x"}), "audience"),
             (json!({"aud": [URI]}), "audience"),
             (json!({"sub": "root@p1.weir.internal"}), "another account"),
             (json!({"sub": 7}), "another account"),
