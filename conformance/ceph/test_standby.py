@@ -181,7 +181,7 @@ class Standby(OnCluster):
         done = subprocess.run(
             [KILLTEST, "--weir", WEIR, "--standby", "--rounds", ROUNDS, "--data", os.path.join(self.folder, "load"),
              "--serve-args", f"--memory 256M --no-rpcbind --api off --standby {place}", "--check", f"{WEIR} check {{data}} {place}"],
-            env=self.ceph.environment, capture_output=True, text=True, timeout=400, check=False)
+            env=self.ceph.environment, capture_output=True, text=True, timeout=200 + 25 * int(ROUNDS), check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
         print(done.stdout)
 
