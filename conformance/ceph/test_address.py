@@ -18,7 +18,6 @@ MOVING = "10.77.0.100"
 # A call of NFSv3's procedure 0, with its record mark.
 NULL = struct.pack(">11I", 0x80000000 | 40, 7, 0, 2, 100003, 3, 0, 0, 0, 0, 0)
 LIBC = ctypes.CDLL(None, use_errno=True)
-outside = None
 
 
 def ip(*words):
@@ -26,25 +25,27 @@ def ip(*words):
 
 
 def setUpModule():
-    global outside
     if os.getuid() or not shutil.which("ip"):
         raise unittest.SkipTest("network namespaces need root and iproute2")
     outside = os.open("/proc/self/ns/net", os.O_RDONLY)
     if LIBC.unshare(CLONE_NEWNET):
         raise unittest.SkipTest(f"no network namespace: {os.strerror(ctypes.get_errno())}")
+    unittest.addModuleCleanup(leave, outside)
     ip("link", "set", "lo", "up")
     # Each server has an interface; the client's address is on another one.
     for name in ("c", "a", "b"):
-        ip("link", "add", "name", name, "type", "veth", "peer", "name", f"{name}-end")
+        can = subprocess.run(["ip", "link", "add", "name", name, "type", "veth", "peer", "name", f"{name}-end"], capture_output=True,
+                             text=True, check=False, timeout=30)
+        if can.returncode:
+            raise unittest.SkipTest(f"no interfaces in a network namespace: {can.stderr.strip()}")
         ip("link", "set", "dev", name, "up")
         ip("link", "set", "dev", f"{name}-end", "up")
     ip("address", "add", f"{CLIENT}/24", "dev", "c")
 
 
-def tearDownModule():
-    if outside is not None:
-        LIBC.setns(outside, CLONE_NEWNET)
-        os.close(outside)
+def leave(outside):
+    LIBC.setns(outside, CLONE_NEWNET)
+    os.close(outside)
 
 
 class Moving(OnCluster):
