@@ -1,4 +1,4 @@
-"""A Ceph of one monitor, one manager and one OSD on 127.0.0.1, in a temporary folder, and servers of Weir on it."""
+"""A Ceph of one monitor, one manager and one OSD (or OSDS) on 127.0.0.1, in a temporary folder, and servers of Weir on it."""
 
 import hashlib
 import json
@@ -19,6 +19,8 @@ CEPH = os.environ.get("CEPH", "ceph")
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIB = os.path.join(CEPH, "root/usr/lib/x86_64-linux-gnu")
 POOL = "weir"
+# With three OSDs there are three copies, two of which have to be there.
+OSDS = int(os.environ.get("OSDS", "1"))
 
 CONF = """[global]
 fsid = {fsid}
@@ -37,8 +39,8 @@ auth_service_required = {auth}
 auth_client_required = {auth}
 keyring = {folder}/$name.keyring
 osd_crush_chooseleaf_type = 0
-osd_pool_default_size = 1
-osd_pool_default_min_size = 1
+osd_pool_default_size = {osds}
+osd_pool_default_min_size = {least}
 osd_pool_default_pg_num = 16
 osd_pool_default_pg_autoscale_mode = off
 mon_allow_pool_size_one = true
@@ -100,15 +102,16 @@ class Ceph:
         self.folder = tempfile.TemporaryDirectory(prefix="weir-ceph-")
         self.daemons = []
         path = self.folder.name
-        for name in ("run", "mon", "mgr", "osd0", "log", "no-modules"):
+        for name in ("run", "mon", "mgr", "log", "no-modules", *(f"osd{number}" for number in range(OSDS))):
             os.mkdir(os.path.join(path, name))
-        port = free_ports(22)
+        ports = 2 + 20 * OSDS
+        port = free_ports(ports)
         with open("/proc/sys/kernel/random/uuid", encoding="ascii") as uuid:
             fsid = uuid.read().strip()
         self.conf = os.path.join(path, "ceph.conf")
         with open(self.conf, "w", encoding="ascii") as conf:
-            conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + 21, folder=path, lib=LIB,
-                                   bytes=disk_bytes, auth="cephx" if cephx else "none"))
+            conf.write(CONF.format(fsid=fsid, port=port, port1=port + 1, low=port + 2, high=port + ports - 1, folder=path, lib=LIB,
+                                   bytes=disk_bytes, auth="cephx" if cephx else "none", osds=OSDS, least=max(1, OSDS - 1)))
         binaries = ":".join(os.path.join(CEPH, "root", name) for name in ("usr/bin", "usr/sbin"))
         self.environment = {
             **os.environ, "CEPH_CONF": self.conf, "LD_LIBRARY_PATH": f"{LIB}:{LIB}/ceph",
@@ -131,17 +134,26 @@ class Ceph:
         self.until("the monitor answers", lambda: self.run("ceph", "-s", check=False).returncode == 0)
         if self.cephx:
             self.user("mgr.x", mon="allow profile mgr", osd="allow *")
-            self.user("osd.0", mon="allow profile osd", mgr="allow profile osd", osd="allow *")
+            for number in range(OSDS):
+                self.user(f"osd.{number}", mon="allow profile osd", mgr="allow profile osd", osd="allow *")
         self.daemon("ceph-mgr", "-i", "x", "-f")
-        self.run("ceph", "osd", "create")
-        self.run("ceph", "osd", "crush", "add", "osd.0", "1", "root=default")
-        self.run("ceph-osd", "-i", "0", "--mkfs")
-        self.daemon("ceph-osd", "-i", "0", "-f")
-        self.until("the OSD is up", lambda: self.json("osd", "stat")["num_up_osds"] == 1)
+        for number in range(OSDS):
+            self.run("ceph", "osd", "create")
+            self.run("ceph", "osd", "crush", "add", f"osd.{number}", "1", "root=default")
+            self.run("ceph-osd", "-i", str(number), "--mkfs")
+            self.osd(number)
+        self.until("the OSDs are up", lambda: self.up_osds() == OSDS)
         self.run("ceph", "osd", "pool", "create", POOL, "16", "16", "replicated")
-        self.run("ceph", "osd", "pool", "set", POOL, "size", "1", "--yes-i-really-mean-it")
+        self.run("ceph", "osd", "pool", "set", POOL, "size", str(OSDS), "--yes-i-really-mean-it")
         self.run("ceph", "osd", "pool", "application", "enable", POOL, "weir")
         self.until("the pool has statistics", lambda: self.stats() is not None)
+
+    def osd(self, number):
+        """Starts an OSD; its process."""
+        return self.daemon("ceph-osd", "-i", str(number), "-f")
+
+    def up_osds(self):
+        return self.json("osd", "stat")["num_up_osds"]
 
     def first_keys(self):
         """A keyring of the monitor and the administrator."""
@@ -180,15 +192,19 @@ class Ceph:
         return pools[0]["stats"] if pools and pools[0]["stats"]["max_avail"] else None
 
     def daemon(self, *words):
-        with open(os.path.join(self.folder.name, "log", f"{words[0]}.out"), "wb") as out:
+        with open(self.log(words), "ab") as out:
             self.daemons.append(subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        return self.daemons[-1]
+
+    def log(self, words):
+        """The file of what a daemon says, by its command."""
+        return os.path.join(self.folder.name, "log", f"{words[0]}.{words[2]}.out")
 
     def said(self):
         """The last lines of each daemon, and whether it runs."""
-        folder = os.path.join(self.folder.name, "log")
         texts = []
         for daemon in self.daemons:
-            with open(os.path.join(folder, f"{daemon.args[0]}.out"), encoding="utf-8", errors="replace") as out:
+            with open(self.log(daemon.args), encoding="utf-8", errors="replace") as out:
                 texts.append(f"{daemon.args[0]} (exit {daemon.poll()}): " + "".join(out.readlines()[-5:]))
         return "\n".join(texts)
 

@@ -179,6 +179,20 @@ class OnCeph(OnCluster):
         self.assertEqual(again.stop(), 0, again.output())
         self.check(again)
 
+    def test_a_stopped_monitor_holds_nobody_up(self):
+        server = self.server("unmonitored").started()
+        path, want = self.file(1 << 20)
+        monitor = self.ceph.daemons[0]
+        monitor.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(server.put(path, "kept").returncode, 0)
+            self.assertEqual(hashlib.sha256(server.cat("kept")).hexdigest(), want)
+        finally:
+            monitor.send_signal(signal.SIGCONT)
+        self.ceph.until("the monitor answers", lambda: self.ceph.run("ceph", "-s", check=False).returncode == 0)
+        self.assertEqual(server.stop(), 0, server.output())
+        self.check(server)
+
     def test_without_the_library(self):
         # In place of a missing one, which may be installed on this machine.
         with open(os.path.join(self.folder, "librados.so.2"), "wb"):
