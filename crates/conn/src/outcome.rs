@@ -7,10 +7,10 @@ use weir_base::Lsn;
 use weir_vfs::Suspend;
 use weir_vfs::throttle::HeldBytes;
 
-/// Future of a suspended request. It has to be polled on its connection's thread, and never
-/// resolves to an outcome that waits again. Dropping it is safe: the remaining steps are then not
+/// Future of a suspended request. It belongs to its connection's thread, and never resolves to an
+/// outcome that waits again. Dropping it is safe: the remaining steps are then not
 /// done.
-pub type Pending<R> = Pin<Box<dyn Future<Output = Outcome<R>> + Send>>;
+pub type Pending<R> = Pin<Box<dyn Future<Output = Outcome<R>>>>;
 
 /// The outcome of one message.
 pub enum Outcome<R> {

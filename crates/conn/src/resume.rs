@@ -49,12 +49,12 @@ pub struct Parts<'r, C> {
 }
 
 /// A suspended request.
-pub trait Request: Send {
+pub trait Request {
     /// The reply that it ends with.
     type Reply;
 
     /// Kind of a client's cancellation.
-    type Cancel: Copy + Send;
+    type Cancel: Copy;
 
     /// Returns the parts that the driver uses.
     fn parts(&mut self) -> Parts<'_, Self::Cancel>;
@@ -68,7 +68,7 @@ pub trait Request: Send {
 
 /// Runs the suspended `request` to its end. `held` is the credit that the request takes up while it
 /// waits for its limits; it is dropped after the first wait.
-pub async fn resume<R: Request, G: Send>(
+pub async fn resume<R: Request, G>(
     mut request: R,
     mut suspend: Suspend,
     held: G,

@@ -186,7 +186,7 @@ impl Resolver for Zone {
 }
 
 /// A call that is waiting.
-type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type Waiting = Pin<Box<dyn Future<Output = Outcome>>>;
 
 fn begin(s: &Server, program: (u32, u32), procedure: u32, args: &X) -> Waiting {
     let record = s.encode(program, procedure, args);

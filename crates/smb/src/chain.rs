@@ -19,6 +19,7 @@ use crate::proto::header::{Header, command, flag, link};
 use crate::proto::negotiate::Protection;
 use crate::proto::status::Status;
 use crate::proto::wire::Put;
+use std::rc::Rc;
 use std::sync::Arc;
 use weir_base::Lsn;
 use weir_vfs::signal::Signal;
@@ -94,7 +95,7 @@ impl Service {
     /// Runs a chain from where it is.
     pub(crate) fn run(
         self: &Arc<Self>,
-        conn: &Arc<Connection>,
+        conn: &Rc<Connection>,
         admitted: &Admissions,
         chain: &mut Chain,
         record: &[u8],
@@ -108,7 +109,7 @@ impl Service {
                 Some(begun) => begun,
                 None => self.begin((conn, &table), chain, header, message)?,
             };
-            let (mut credits, signer) = (begun.credits, begun.signer.clone());
+            let mut credits = begun.credits;
             let at = chain.out.len();
             begun.header.put_response(&mut chain.out, 0, credits);
             let body = chain.out.len();
@@ -154,7 +155,7 @@ impl Service {
             if header.command == command::SESSION_SETUP && status == Status::SUCCESS {
                 // The first request on a new channel may be a chain, and Linux fails with EDEADLK
                 // where it has too few for it.
-                credits += conn.state.lock().window.grant(begun.withheld);
+                credits += conn.grant(begun.withheld);
                 chain.out[at + 14..at + 16].copy_from_slice(&credits.to_le_bytes());
             }
             chain.out.set_u32(at + 8, status.0);
@@ -171,7 +172,7 @@ impl Service {
                 at,
                 header,
                 credits,
-                signer: chain.signs.take().or(signer),
+                signer: chain.signs.take().or(begun.signer),
                 promises: depends.is_some(),
                 async_id,
             });
@@ -218,12 +219,8 @@ impl Service {
         let mut reply = Reply::compressed(out, payload, parts, sealed, chain.compresses.take());
         reply.count_as(std::mem::take(&mut chain.done));
         match hash {
-            Some(Hash::Connection) => conn.state.lock().preauth.add(reply.message()),
-            Some(Hash::Setup(id)) => {
-                if let Some(setup) = conn.state.lock().setups.get_mut(&id) {
-                    setup.preauth.add(reply.message());
-                }
-            }
+            Some(Hash::Connection) => conn.add_to_preauth(reply.message()),
+            Some(Hash::Setup(id)) => conn.add_to_setup(id, reply.message()),
             None => {}
         }
         Finished {
@@ -245,34 +242,24 @@ impl Service {
         if header.has(flag::RESPONSE) {
             return Err(Stop::Failed(Close("a response that nothing asked for")));
         }
-        let (credits, withheld) = {
-            let mut state = conn.state.lock();
-            let negotiated = state.negotiated.as_ref();
-            if negotiated.is_none() && header.command != command::NEGOTIATE {
-                return Err(Stop::Failed(Close("a request before NEGOTIATE")));
-            }
-            if negotiated.is_some() && header.command == command::NEGOTIATE {
-                return Err(Stop::Failed(Close("a second NEGOTIATE")));
-            }
-            if negotiated.is_none() {
-                header.charge = header.charge.min(1);
-            }
-            if header.command == command::CANCEL {
-                return Err(Stop::Failed(Close("CANCEL in a chain")));
-            }
-            if !state.window.take(header.message, header.charge) {
-                return Err(Stop::Failed(Close("a message number that may not be used")));
-            }
-            let (wanted, withheld) = match (state.sessions.is_empty(), header.credits) {
-                (true, asked) => (asked.min(1), asked - asked.min(1)),
-                (false, asked) => (asked.max(1), 0),
-            };
-            (state.window.grant(wanted), withheld)
+        match (conn.negotiated.get(), header.command) {
+            (None, command::NEGOTIATE) => header.charge = header.charge.min(1),
+            (None, _) => return Err(Stop::Failed(Close("a request before NEGOTIATE"))),
+            (Some(_), command::NEGOTIATE) => return Err(Stop::Failed(Close("a second NEGOTIATE"))),
+            (Some(_), command::CANCEL) => return Err(Stop::Failed(Close("CANCEL in a chain"))),
+            (Some(_), _) => {}
+        }
+        if !conn.take_numbers(header.message, header.charge) {
+            return Err(Stop::Failed(Close("a message number that may not be used")));
+        }
+        let (wanted, withheld) = match (conn.has_users(), header.credits) {
+            (false, asked) => (asked.min(1), asked - asked.min(1)),
+            (true, asked) => (asked.max(1), 0),
         };
         let mut begun = Begun {
             header,
             refused: None,
-            credits,
+            credits: conn.grant(wanted),
             withheld,
             signer: None,
         };

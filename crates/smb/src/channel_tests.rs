@@ -399,13 +399,45 @@ fn channels_are_bounded_and_logoff_ends_them_all() {
         over.log_on(Dialect::Smb311, PASSWORD),
         Status::INSUFFICIENT_RESOURCES
     );
+    let known = |n: u64| world.on(n, |conn| world.service.knows(conn));
+    assert!((1..=2).all(known));
     a.one(command::LOGOFF, vec![4, 0, 0, 0]);
+    assert!(!(1..=2).any(known), "connections without a user");
     let late = all[5].chain(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]);
     let Came::Answer(reply) = world.send(all[5].connection, &late) else {
         panic!("no answer")
     };
     assert_eq!(statuses(&answers(&reply)), [Status::USER_SESSION_DELETED]);
     assert_eq!(world.service.counts(), (0, 0, 0));
+}
+
+/// Each channel remembers tree connects that its requests have named.
+#[test]
+fn a_tree_connect_is_gone_on_all_channels_once_it_is_disconnected() {
+    let world = world();
+    let mut a = Client::ready(&world, 1);
+    let mut b = second(&world, 2, &a);
+    assert_eq!(b.log_on(Dialect::Smb311, PASSWORD), Status::SUCCESS);
+    let first = a.tree;
+    b.tree = first;
+    let open = |c: &mut Client<'_>| statuses(&c.ask(false, &[create("x", ALL, SHARE, OPEN_IF, 0)]));
+    assert_eq!(open(&mut b), [Status::SUCCESS]);
+    let gone = a.one(command::TREE_DISCONNECT, vec![4, 0, 0, 0]);
+    assert_eq!(gone.status, Status::SUCCESS);
+    assert_eq!(open(&mut b), [Status::NETWORK_NAME_DELETED]);
+    // More than a channel remembers, and each is another.
+    let trees: Vec<u32> = (0..9)
+        .map(|_| {
+            assert_eq!(a.connect("vol1"), Status::SUCCESS);
+            a.tree
+        })
+        .collect();
+    for tree in trees.iter().chain(&trees) {
+        b.tree = *tree;
+        assert_eq!(open(&mut b), [Status::SUCCESS]);
+    }
+    b.tree = first;
+    assert_eq!(open(&mut b), [Status::NETWORK_NAME_DELETED]);
 }
 
 /// A request that was sent before its client lost a channel changes nothing after the client has

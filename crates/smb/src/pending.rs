@@ -8,9 +8,9 @@
 //! The interim response is not signed: it says nothing, and under AES-GMAC it would use the nonce
 //! of the response itself.
 
-use crate::conn::connection::{Connection, Pending};
 use crate::conn::reply::{self, Part, Reply};
 use crate::context::run::Chain;
+use crate::open::line::{Line, Wait};
 use crate::proto::header::{Header, command, flag};
 use crate::proto::keys::Signer;
 use crate::proto::status::Status;
@@ -19,23 +19,22 @@ use weir_vfs::signal::Signal;
 
 /// The place of a waiting request in its connection, which it leaves when it is dropped.
 pub(crate) struct Place {
-    connection: Arc<Connection>,
+    line: Arc<Line>,
     id: u64,
     cancelled: Arc<Signal<Status>>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.connection.state.lock();
-        state.pending.retain(|pending| pending.id != self.id);
+        self.line.remove(self.id);
     }
 }
 
 impl Place {
     /// Enters the request that `chain` stopped at among those that wait.
-    pub fn new(connection: &Arc<Connection>, id: u64, header: &Header) -> Place {
+    pub fn new(line: &Arc<Line>, id: u64, header: &Header, chain: &Chain) -> Place {
         let cancelled = Arc::<Signal<Status>>::default();
-        connection.state.lock().pending.push(Pending {
+        let wait = Wait {
             id,
             message: header.message,
             session: header.session,
@@ -44,9 +43,11 @@ impl Place {
                 _ => Status::CANCELLED,
             },
             cancelled: Arc::clone(&cancelled),
-        });
+        };
+        let session = chain.session.as_ref();
+        line.add(wait, || session.is_some_and(|session| session.has_ended()));
         Place {
-            connection: Arc::clone(connection),
+            line: Arc::clone(line),
             id,
             cancelled,
         }

@@ -19,6 +19,7 @@ use crate::proto::sealing::{self, TRANSFORM};
 use crate::proto::status::Status;
 use crate::proto::wire::Malformed;
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 use weir_base::Lsn;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
@@ -79,11 +80,10 @@ impl Service {
         let Some(connection) = conn.state.get() else {
             return;
         };
-        let sessions = std::mem::take(&mut connection.state.lock().sessions);
-        for channel in sessions.values() {
+        for channel in connection.take_sessions() {
             let last = channel.channels.lock().remove(conn.id);
             if last {
-                self.end(channel, How::Lost);
+                self.end(&channel, How::Lost);
             }
         }
     }
@@ -150,7 +150,7 @@ impl Service {
         conn: &ConnInfo,
         now: Arrival,
         message: &[u8],
-        sealed: Option<Arc<Channel>>,
+        sealed: Option<Rc<Channel>>,
     ) -> Outcome {
         let plain = match decompressed(connection::of(conn), message) {
             Ok(plain) => plain,
@@ -170,7 +170,7 @@ impl Service {
         conn: &ConnInfo,
         now: Arrival,
         record: Cow<'_, [u8]>,
-        sealed: Option<Arc<Channel>>,
+        sealed: Option<Rc<Channel>>,
     ) -> Outcome {
         let connection = connection::of(conn);
         // The one command without a response (§3.3.5.16).
@@ -213,7 +213,7 @@ impl Service {
             let refusal = pending::refusal(&mut chain);
             let id = self.open_number();
             let interim = pending::interim(&mut chain, id).map(|(header, interim)| {
-                place = Some(Place::new(connection, id, &header));
+                place = Some(Place::new(&connection.line, id, &header, &chain));
                 interim
             });
             // One of several requests of a message is not parked: they are bounded by what a
@@ -226,7 +226,7 @@ impl Service {
         let held = limited.then(|| self.vfs.throttle.hold(connection.peer, bytes));
         let waiting = Waiting {
             service: Arc::clone(self),
-            connection: Arc::clone(connection),
+            connection: Rc::clone(connection),
             admitted: conn.admitted.clone(),
             record: record.into_owned(),
             chain,
@@ -244,7 +244,7 @@ impl Service {
 
 /// Decrypts a message, and returns its channel with it. Any error ends the connection
 /// (§3.3.5.2.1.1).
-fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Arc<Channel>), &'static str> {
+fn open(connection: &Connection, record: &[u8]) -> Result<(Vec<u8>, Rc<Channel>), &'static str> {
     let session = sealing::session_of(record).ok();
     let session = session.filter(|_| sealing::length_fits(record));
     let session = session.ok_or("a malformed encrypted message")?;
@@ -276,7 +276,7 @@ fn decompressed(connection: &Connection, message: &[u8]) -> Result<Vec<u8>, &'st
 /// A chain that waits. Its charges are settled when it is dropped.
 struct Waiting {
     service: Arc<Service>,
-    connection: Arc<Connection>,
+    connection: Rc<Connection>,
     admitted: Admissions,
     record: Vec<u8>,
     chain: Chain,

@@ -14,10 +14,11 @@ use crate::proto::sealing::{Cipher, Nonces, Sealing};
 use crate::proto::status::Status;
 use crate::proto::wire::{Put, utf16};
 use crate::service::Outcome;
-use parking_lot::Mutex;
 use proptest::prelude::*;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use weir_base::limits::protocol::CLAIM_BYTES;
@@ -79,7 +80,28 @@ pub(crate) struct World {
     pub engine: Engine,
     disks: [Arc<MemDevice>; 2],
     protection: Protection,
-    connections: Mutex<HashMap<u64, ConnInfo>>,
+    connections: Connections,
+}
+
+/// Connections of a world, each of the thread on which it began. Has the number of the world.
+struct Connections(u64);
+
+thread_local! {
+    /// The connections of this thread, by world and number.
+    static OWN: RefCell<HashMap<(u64, u64), ConnInfo>> = RefCell::default();
+}
+
+impl Default for Connections {
+    fn default() -> Connections {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        Connections(WORLDS.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        OWN.with_borrow_mut(|own| own.retain(|(world, _), _| *world != self.0));
+    }
 }
 
 pub(crate) fn world() -> World {
@@ -148,7 +170,7 @@ fn booted(
         engine,
         disks,
         protection,
-        connections: Mutex::default(),
+        connections: Connections::default(),
     };
     published(&world, |_| {});
     world
@@ -208,8 +230,9 @@ impl World {
     }
 
     /// Runs `act` on a connection, which begins if it is not there.
-    fn on<T>(&self, connection: u64, act: impl FnOnce(&ConnInfo) -> T) -> T {
-        let found = self.connections.lock().remove(&connection);
+    pub fn on<T>(&self, connection: u64, act: impl FnOnce(&ConnInfo) -> T) -> T {
+        let key = (self.connections.0, connection);
+        let found = OWN.with_borrow_mut(|own| own.remove(&key));
         let new = || {
             ConnInfo::new(
                 connection,
@@ -219,14 +242,14 @@ impl World {
         };
         let conn = found.unwrap_or_else(new);
         let done = act(&conn);
-        self.connections.lock().insert(connection, conn);
+        OWN.with_borrow_mut(|own| own.insert(key, conn));
         done
     }
 
     /// Ends a connection.
     pub fn ended(&self, connection: u64) {
         self.on(connection, |conn| self.service.connection_ended(conn));
-        self.connections.lock().remove(&connection);
+        OWN.with_borrow_mut(|own| own.remove(&(self.connections.0, connection)));
     }
 
     /// Returns true if a message of so many bytes may be read that begins with `head`.

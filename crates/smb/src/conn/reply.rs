@@ -14,6 +14,7 @@ use crate::proto::sealing;
 use crate::proto::status::Status;
 use crate::proto::wire::Put;
 use std::io::IoSlice;
+use std::rc::Rc;
 use std::sync::Arc;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
@@ -52,7 +53,7 @@ pub struct Reply {
 struct Packed {
     bytes: Vec<u8>,
     /// The channel that it is encrypted for.
-    to: Option<Arc<Channel>>,
+    to: Option<Rc<Channel>>,
 }
 
 /// Operations that the requests of a chain count as. A chain of one, the usual case, takes no
@@ -109,7 +110,7 @@ impl Reply {
         head: Vec<u8>,
         payload: Option<Box<ReadOut>>,
         parts: Vec<Part>,
-        to: Option<Arc<Channel>>,
+        to: Option<Rc<Channel>>,
     ) -> Reply {
         Reply::compressed(head, payload, parts, to, None)
     }
@@ -120,7 +121,7 @@ impl Reply {
         head: Vec<u8>,
         payload: Option<Box<ReadOut>>,
         parts: Vec<Part>,
-        to: Option<Arc<Channel>>,
+        to: Option<Rc<Channel>>,
         with: Option<Algorithms>,
     ) -> Reply {
         let mut reply = Reply {
@@ -141,7 +142,7 @@ impl Reply {
     }
 
     /// Fills in what depends on all of it: marks, and signatures, compression or encryption.
-    fn finish(&mut self, to: Option<Arc<Channel>>, with: Option<Algorithms>) {
+    fn finish(&mut self, to: Option<Rc<Channel>>, with: Option<Algorithms>) {
         let payload = self.payload.as_deref();
         close(&mut self.head, payload, &self.parts, to.is_none());
         let compressed = with.zip(payload);

@@ -218,7 +218,7 @@ impl Service {
         }
         drop(moves);
         for connection in connections {
-            connection.forget(session.id);
+            connection.cancel_all_of(session.id);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::proto::keys::Signer;
 use crate::proto::negotiate::Protection;
 use crate::proto::status::Status;
 use crate::proto::wire::Malformed;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_base::{Lsn, Time};
@@ -86,9 +87,9 @@ pub(crate) struct Chain {
     pub(crate) lsn: Option<Lsn>,
     /// The request's part of the log that its response waits for.
     pub(crate) depends: Option<Lsn>,
-    pub(crate) session: Option<Arc<Channel>>,
+    pub(crate) session: Option<Rc<Channel>>,
     /// The channel of a message that was encrypted.
-    pub sealed: Option<Arc<Channel>>,
+    pub sealed: Option<Rc<Channel>>,
     pub(crate) tree: Option<Arc<Tree>>,
     /// The file of the requests before.
     pub file: Option<u64>,
@@ -135,7 +136,7 @@ pub(crate) struct Begun {
 }
 
 impl Chain {
-    pub fn new(now: Time, flow: u64, arrived: Option<u64>, sealed: Option<Arc<Channel>>) -> Chain {
+    pub fn new(now: Time, flow: u64, arrived: Option<u64>, sealed: Option<Rc<Channel>>) -> Chain {
         Chain {
             now,
             flow,
@@ -229,7 +230,7 @@ impl Chain {
 /// One request of a chain while it is run.
 pub(crate) struct Run<'a> {
     pub s: &'a Arc<Service>,
-    pub conn: &'a Arc<Connection>,
+    pub conn: &'a Rc<Connection>,
     pub admitted: &'a Admissions,
     pub table: &'a ExportTable,
     pub c: &'a mut Chain,
@@ -247,7 +248,7 @@ impl<'a> Run<'a> {
     }
 
     /// The session, which the entrance has found.
-    pub fn session(&self) -> Result<Arc<Channel>, Status> {
+    pub fn session(&self) -> Result<Rc<Channel>, Status> {
         self.c.session.clone().ok_or(Status::USER_SESSION_DELETED)
     }
 

@@ -6,16 +6,16 @@
 //! of one session share no mutable state. The session ends with its last channel, and opens belong
 //! to the session, not to a channel.
 
-use crate::open::session::{Open, Session};
+use crate::open::session::{Open, Session, Tree};
 use crate::proto::keys::Signer;
 use crate::proto::sealing::Nonces;
-use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weir_vfs::{Flavour, Transport};
 
-/// A session on one of its connections.
+/// A session on one of its connections. Only the event loop of the connection has it.
 pub struct Channel {
     /// The session.
     pub session: Arc<Session>,
@@ -23,29 +23,41 @@ pub struct Channel {
     pub signer: Arc<Signer>,
     /// Nonces for messages encrypted to the client.
     pub nonces: Nonces,
-    /// Opens that requests on this connection have named.
-    pub recent: Recent,
     /// Kerberos has established the user on this connection, rather than NTLM.
     pub kerberos: bool,
+    /// Opens that requests on this connection have named. It keeps nothing open.
+    opens: Recent<Weak<Open>, RECENT_OPENS>,
+    /// Tree connects that requests on this connection have named.
+    trees: Recent<Arc<Tree>, RECENT_TREES>,
 }
 
 /// Properties of a message that export rules judge: how its user was established, and how it is
 /// protected.
 pub type Security = (Flavour, Transport);
 
-/// Opens that a connection has asked for before, so that its READ and WRITE need not take the lock
-/// of the session's table, which channels on other cores take too. Only the event loop of the
-/// connection takes this one, so nobody waits. It keeps nothing open.
-#[derive(Default)]
-pub struct Recent(Mutex<[Option<Named>; RECENT]>);
+/// Entries of a session's tables that requests have named before, so that later ones need not take
+/// the tables' locks, which channels on other cores take too. Each has the one place that its
+/// number gives it.
+type Recent<T, const N: usize> = RefCell<[Option<(u64, T)>; N]>;
 
-/// An open and its number.
-type Named = (u64, Weak<Open>);
-
-/// Opens that are remembered, each in the one place that its number gives it.
-const RECENT: usize = 16;
+/// Opens that are remembered.
+const RECENT_OPENS: usize = 16;
+/// Tree connects that are remembered.
+const RECENT_TREES: usize = 4;
 
 impl Channel {
+    /// Returns the channel of a session that has this `number` within it.
+    pub fn new(session: Arc<Session>, signer: Arc<Signer>, number: u16, kerberos: bool) -> Channel {
+        Channel {
+            session,
+            signer,
+            nonces: Nonces::new(number),
+            kerberos,
+            opens: RefCell::default(),
+            trees: RefCell::default(),
+        }
+    }
+
     /// Returns what export rules judge a message on this connection by.
     pub fn security(&self, signed: bool, sealed: bool) -> Security {
         // The session's keys are of the connection that set it up.
@@ -65,8 +77,8 @@ impl Channel {
 
     /// The open of this number.
     pub fn open(&self, id: u64) -> Option<Arc<Open>> {
-        let mut recent = self.recent.0.lock();
-        let place = &mut recent[id as usize % RECENT];
+        let mut recent = self.opens.borrow_mut();
+        let place = &mut recent[id as usize % RECENT_OPENS];
         if let Some((of, open)) = place
             && *of == id
             && let Some(open) = open.upgrade()
@@ -77,6 +89,21 @@ impl Channel {
         let open = self.session.open(id);
         *place = open.as_ref().map(|open| (id, Arc::downgrade(open)));
         open
+    }
+
+    /// The tree connect of this number.
+    pub fn tree(&self, id: u32) -> Option<Arc<Tree>> {
+        let mut recent = self.trees.borrow_mut();
+        let place = &mut recent[id as usize % RECENT_TREES];
+        if let Some((of, tree)) = place
+            && *of == u64::from(id)
+            && !tree.is_gone()
+        {
+            return Some(Arc::clone(tree));
+        }
+        let tree = self.session.tree(id);
+        *place = tree.as_ref().map(|tree| (u64::from(id), Arc::clone(tree)));
+        tree
     }
 }
 

@@ -23,8 +23,9 @@ use crate::open::caching::{
     of_level, oplock_break, to_wire,
 };
 use crate::open::durable::Durables;
+use crate::open::line::Line;
 use crate::open::persistent::Persistents;
-use crate::open::session::{Line, Open, Session};
+use crate::open::session::{Open, Session};
 use crate::open::waits::Waits;
 use crate::proto::status::Status;
 use crate::proto::wire::Put;
@@ -729,7 +730,7 @@ impl Leases {
         let Some(mail) = self.mail.get().filter(|_| !connections.is_empty()) else {
             return Sent::No;
         };
-        let takes = |on: &Arc<dyn Line>| mail(on.id(), message.into());
+        let takes = |on: &Arc<Line>| mail(on.id, message.into());
         match connections.iter().any(takes) {
             true => Sent::Yes,
             false => Sent::Later,

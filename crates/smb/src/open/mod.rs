@@ -10,6 +10,7 @@ pub(crate) mod deletions;
 pub(crate) mod durable;
 pub(crate) mod feed;
 pub(crate) mod leases;
+pub(crate) mod line;
 pub(crate) mod moves;
 pub(crate) mod notify;
 pub(crate) mod persistent;

@@ -7,6 +7,7 @@
 use crate::SERVICE;
 use crate::open::durable::{self, Durable};
 use crate::open::leases::{Hold, Leases};
+use crate::open::line::Line;
 use crate::open::notify::Watching;
 use crate::open::persistent::Persistent;
 use crate::pipes::pipe::Pipe;
@@ -127,6 +128,15 @@ pub struct Tree {
     pub target: Target,
     /// The share's name, as it is published.
     pub share: String,
+    /// Set when it has been disconnected.
+    gone: AtomicBool,
+}
+
+impl Tree {
+    /// Returns true if it has been disconnected.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
 }
 
 impl Session {
@@ -184,7 +194,12 @@ impl Session {
             return None;
         }
         let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
-        let tree = Arc::new(Tree { id, target, share });
+        let tree = Arc::new(Tree {
+            id,
+            target,
+            share,
+            gone: AtomicBool::new(false),
+        });
         trees.insert(id, Arc::clone(&tree));
         Some(tree)
     }
@@ -196,9 +211,10 @@ impl Session {
 
     /// Ends a tree connect and all opens under it. Returns false if there is none.
     pub fn disconnect(&self, id: u32, vfs: &Vfs, leases: &Leases) -> bool {
-        if self.trees.lock().remove(&id).is_none() {
+        let Some(tree) = self.trees.lock().remove(&id) else {
             return false;
-        }
+        };
+        tree.gone.store(true, Ordering::Release);
         let mut gone = Vec::new();
         self.opens.lock().retain(|_, open| {
             let stays = open.tree.load(Ordering::Relaxed) != id;
@@ -272,7 +288,7 @@ impl Session {
 
     /// Ends it. Returns its connections and its opens, the oldest first; the caller has to end
     /// them.
-    pub fn end(&self) -> (Vec<Arc<dyn Line>>, Vec<Arc<Open>>) {
+    pub fn end(&self) -> (Vec<Arc<Line>>, Vec<Arc<Open>>) {
         let connections = self.channels.lock().end();
         self.ended.store(true, Ordering::Release);
         let opens = std::mem::take(&mut *self.opens.lock());
@@ -601,15 +617,6 @@ impl AccessModel for Access<'_> {
     }
 }
 
-/// A connection as its sessions see it.
-pub trait Line: Send + Sync {
-    /// Returns its number.
-    fn id(&self) -> u64;
-
-    /// Ends a session on it.
-    fn forget(&self, session: u64);
-}
-
 /// Channels that a session may have: as many as Windows allows (§3.3.5.5.2).
 pub const MAX_CHANNELS: usize = 32;
 
@@ -618,39 +625,38 @@ pub const MAX_CHANNELS: usize = 32;
 pub struct Channels {
     /// The number of the next channel: none is used twice, for the sake of the nonces.
     next: u16,
-    on: Vec<Weak<dyn Line>>,
+    on: Vec<Weak<Line>>,
     ended: bool,
 }
 
 impl Channels {
     /// Adds a channel; its number. `None` if there are too many, or the session has ended.
-    pub fn add(&mut self, on: &Arc<impl Line + 'static>) -> Option<u16> {
+    pub fn add(&mut self, on: &Arc<Line>) -> Option<u16> {
         if self.ended || self.on.len() >= MAX_CHANNELS {
             return None;
         }
         let number = self.next;
         self.next = number.checked_add(1)?;
-        let on = Arc::downgrade(on);
-        self.on.push(on);
+        self.on.push(Arc::downgrade(on));
         Some(number)
     }
 
     /// Removes the channel on a connection. Returns true if it was the last one.
     pub fn remove(&mut self, connection: u64) -> bool {
-        let is = |on: &Weak<dyn Line>| on.upgrade().is_some_and(|on| on.id() == connection);
+        let is = |on: &Weak<Line>| on.upgrade().is_some_and(|on| on.id == connection);
         self.on.retain(|on| on.strong_count() > 0 && !is(on));
         self.on.is_empty()
     }
 
     /// Takes all out: no other can be added.
-    pub fn end(&mut self) -> Vec<Arc<dyn Line>> {
+    pub fn end(&mut self) -> Vec<Arc<Line>> {
         self.ended = true;
         let all = std::mem::take(&mut self.on);
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Their connections, the newest first.
-    pub fn newest_first(&self) -> Vec<Arc<dyn Line>> {
+    pub fn newest_first(&self) -> Vec<Arc<Line>> {
         self.on.iter().rev().filter_map(Weak::upgrade).collect()
     }
 }

@@ -133,8 +133,7 @@ impl Run<'_> {
     fn validate(&self, input: &[u8]) -> Result<Vec<u8>, Stop<Failure>> {
         const CHANGED: Stop<Failure> =
             Stop::Failed(Failure::Close("the negotiation was changed on its way"));
-        let state = self.conn.state.lock();
-        let negotiated = state.negotiated.as_ref().ok_or(CHANGED)?;
+        let negotiated = self.conn.negotiated.get().ok_or(CHANGED)?;
         let (offer, dialect) = (&negotiated.offer, negotiated.dialect);
         if dialect == crate::proto::dialect::Dialect::Smb311 {
             return Err(CHANGED);

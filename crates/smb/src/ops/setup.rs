@@ -3,14 +3,12 @@
 
 use crate::auth::ntlm::{Challenge, Claimed};
 use crate::auth::spnego::{self, Mechanism, State};
-use crate::conn::connection::{
-    Asked, Connection, MAX_MECHANISMS, MAX_SESSIONS, MAX_SETUPS, Setup, Stage,
-};
+use crate::conn::connection::{Asked, Connection, MAX_MECHANISMS, Setup, Stage};
 use crate::conn::reply::{self, Part, Reply};
 use crate::conn::server::{How, Service};
 use crate::context::run::{Chain, CommandResult, Failure, Hash, Run};
 use crate::context::step::{Step, TicketWait};
-use crate::open::channel::{Channel, Recent};
+use crate::open::channel::Channel;
 use crate::open::session::{Keys, Session, Target};
 use crate::open::shares;
 use crate::proto::dialect::Dialect;
@@ -18,7 +16,7 @@ use crate::proto::header::{Header, command, flag};
 use crate::proto::keys::{self, Signer, Signing};
 use crate::proto::mask;
 use crate::proto::negotiate::{self, Negotiated, Protection, SessionSetup};
-use crate::proto::sealing::{Nonces, Sealing};
+use crate::proto::sealing::Sealing;
 use crate::proto::status::Status;
 use crate::proto::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
@@ -49,14 +47,13 @@ const NTLM: &[u8] = b"NTLMSSP\0";
 impl Service {
     /// Replies to an SMB1 NEGOTIATE (§3.3.5.3).
     pub(crate) fn began_as_smb1(&self, conn: &Connection, record: &[u8]) -> Outcome<Reply> {
-        let mut state = conn.state.lock();
-        if state.negotiated.is_some() || state.began_as_smb1 {
+        if conn.negotiated.get().is_some() || conn.began_as_smb1.get() {
             return Outcome::Close("SMB1 after SMB2");
         }
         if !negotiate::offers_smb2(record) {
             return Outcome::Close("a client that speaks nothing later than SMB 2.0");
         }
-        if !state.window.take(0, 1) {
+        if !conn.take_numbers(0, 1) {
             return Outcome::Close("a message number that may not be used");
         }
         let header = Header {
@@ -71,8 +68,8 @@ impl Service {
             tree: 0,
             session: 0,
         };
-        state.began_as_smb1 = true;
-        let credits = state.window.grant(1);
+        conn.began_as_smb1.set(true);
+        let credits = conn.grant(1);
         let mut out = reply::start();
         let at = out.len();
         header.put_response(&mut out, 0, credits);
@@ -140,13 +137,15 @@ impl Run<'_> {
         let server = self.s.server();
         let token = spnego::offer(self.s.tickets().is_some());
         negotiate::put_response(&mut self.c.out, &server, dialect, &offer, &token);
-        let mut state = self.conn.state.lock();
         if dialect == Dialect::Smb311 {
-            state.preauth.add(self.message);
+            self.conn.add_to_preauth(self.message);
             self.c.hash = Some(Hash::Connection);
         }
         tracing::debug!(peer = %self.conn.peer, ?dialect, "negotiated");
-        state.negotiated = Some(Negotiated { dialect, offer });
+        let negotiated = Negotiated { dialect, offer };
+        if self.conn.negotiated.set(negotiated).is_err() {
+            return Err(Stop::Failed(Failure::Close("a second NEGOTIATE")));
+        }
         Ok(Status::SUCCESS)
     }
 
@@ -172,22 +171,19 @@ impl Run<'_> {
             id => id,
         };
         let renews = self.conn.session(id);
-        let mut setup = {
-            let mut state = self.conn.state.lock();
-            match state.setups.remove(&id) {
-                Some(setup) if setup.binds.is_some() == binds.is_some() => setup,
-                _ if self.header.session != 0 && renews.is_none() && binds.is_none() => {
-                    return Err(Status::USER_SESSION_DELETED.into());
-                }
-                _ if state.setups.len() >= MAX_SETUPS || state.sessions.len() >= MAX_SESSIONS => {
-                    return Err(Status::INSUFFICIENT_RESOURCES.into());
-                }
-                _ => Setup {
-                    preauth: state.preauth,
-                    binds,
-                    ..Setup::default()
-                },
+        let mut setup = match self.conn.take_setup(id) {
+            Some(setup) if setup.binds.is_some() == binds.is_some() => setup,
+            _ if self.header.session != 0 && renews.is_none() && binds.is_none() => {
+                return Err(Status::USER_SESSION_DELETED.into());
             }
+            _ if !self.conn.has_room_for_setup() => {
+                return Err(Status::INSUFFICIENT_RESOURCES.into());
+            }
+            _ => Setup {
+                preauth: self.conn.preauth(),
+                binds,
+                ..Setup::default()
+            },
         };
         if dialect == Dialect::Smb311 {
             setup.preauth.add(self.message);
@@ -258,7 +254,7 @@ impl Run<'_> {
 
     /// Asks the client for another message.
     pub(crate) fn goes_on(&mut self, id: u64, setup: Setup, message: &[u8]) -> CommandResult {
-        self.conn.state.lock().setups.insert(id, setup);
+        self.conn.add_setup(id, setup);
         self.c.hash = Some(Hash::Setup(id));
         put_setup(self.c, 0, message);
         Ok(Status::MORE_PROCESSING_REQUIRED)
@@ -271,9 +267,8 @@ impl Run<'_> {
         let session = session.ok_or(Status::USER_SESSION_DELETED)?;
         // Also what is refused is signed, so that the client can believe it.
         self.c.signs = Some(Arc::clone(&session.signer));
-        let state = self.conn.state.lock();
-        let (old, new) = (&session.negotiated, &state.negotiated);
-        let Some(new) = new.as_ref().filter(|new| new.dialect >= Dialect::Smb300) else {
+        let (old, new) = (&session.negotiated, self.conn.negotiated.get());
+        let Some(new) = new.filter(|new| new.dialect >= Dialect::Smb300) else {
             return Err(Status::REQUEST_NOT_ACCEPTED);
         };
         // As Windows has it: GMAC is bound to GMAC alone, the others to each other.
@@ -292,10 +287,9 @@ impl Run<'_> {
         if old.offer.guid != new.offer.guid {
             return Err(Status::USER_SESSION_DELETED);
         }
-        if state.sessions.contains_key(&session.id) {
+        if self.conn.session(session.id).is_some() {
             return Err(Status::REQUEST_NOT_ACCEPTED);
         }
-        drop(state);
         if !session.signer.verify(self.message) {
             tracing::warn!(peer = %self.conn.peer, user = session.user, "refused channel: not signed with the session's key");
             return Err(Status::ACCESS_DENIED);
@@ -313,25 +307,18 @@ impl Run<'_> {
         if session.user != user {
             return Err(Status::ACCESS_DENIED.into());
         }
-        let mut state = self.conn.state.lock();
-        if state.sessions.len() >= MAX_SESSIONS {
+        if !self.conn.has_room() {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
-        let number = session.channels.lock().add(self.conn);
+        let number = session.channels.lock().add(&self.conn.line);
         let number = number.ok_or(match session.has_ended() {
             true => Status::USER_SESSION_DELETED,
             false => Status::INSUFFICIENT_RESOURCES,
         })?;
         let signer = Arc::new(signer);
         self.c.signs = Some(Arc::clone(&signer));
-        let channel = Channel {
-            session: Arc::clone(&session),
-            signer,
-            nonces: Nonces::new(number),
-            recent: Recent::default(),
-            kerberos,
-        };
-        state.sessions.insert(session.id, Arc::new(channel));
+        let channel = Channel::new(session, signer, number, kerberos);
+        self.conn.add(channel);
         tracing::debug!(peer = %self.conn.peer, user, number, "a channel was added over SMB");
         Ok(Status::SUCCESS)
     }
@@ -399,8 +386,8 @@ impl Run<'_> {
             lifetime,
             kerberos,
         } = who;
-        let negotiated = self.conn.state.lock().negotiated.clone();
-        let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?;
+        let negotiated = self.conn.negotiated.get();
+        let negotiated = negotiated.ok_or(Status::INVALID_PARAMETER)?.clone();
         let cipher = negotiated.offer.cipher;
         let encrypted = self.s.protection == Protection::Encrypted;
         if encrypted && cipher.is_none() {
@@ -441,18 +428,12 @@ impl Run<'_> {
         session.expires.set(until);
         session.kerberos.store(kerberos, Ordering::Relaxed);
         let session = Arc::new(session);
-        let number = session.channels.lock().add(self.conn);
+        let number = session.channels.lock().add(&self.conn.line);
         let number = number.ok_or(Status::INSUFFICIENT_RESOURCES)?;
-        let channel = Channel {
-            session: Arc::clone(&session),
-            signer: Arc::clone(&session.signer),
-            nonces: Nonces::new(number),
-            recent: Recent::default(),
-            kerberos,
-        };
-        self.c.signs = Some(Arc::clone(&session.signer));
-        let channel = Arc::new(channel);
-        self.conn.state.lock().sessions.insert(id, channel);
+        let signer = Arc::clone(&session.signer);
+        self.c.signs = Some(Arc::clone(&signer));
+        let channel = Channel::new(Arc::clone(&session), signer, number, kerberos);
+        self.conn.add(channel);
         tracing::debug!(peer = %self.conn.peer, user, "logged on over SMB");
         self.s.enter(&session, asked.previous);
         Ok(Status::SUCCESS)

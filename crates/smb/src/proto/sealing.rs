@@ -15,7 +15,7 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Unbound
 use aws_lc_rs::error::Unspecified;
 use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 
 /// First bytes of an encrypted message.
 pub const TRANSFORM: [u8; 4] = [0xfd, b'S', b'M', b'B'];
@@ -258,7 +258,7 @@ pub struct NonceValue([u8; 12]);
 /// ones.
 pub struct Nonces {
     channel: u16,
-    next: AtomicU64,
+    next: Cell<u64>,
 }
 
 impl Nonces {
@@ -266,13 +266,14 @@ impl Nonces {
     pub fn new(channel: u16) -> Nonces {
         Nonces {
             channel,
-            next: AtomicU64::new(0),
+            next: Cell::new(0),
         }
     }
 
     /// The next one. 2^64 of them are more than a connection has messages.
     pub fn next(&self) -> NonceValue {
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let count = self.next.get();
+        self.next.set(count + 1);
         let mut out = [0; 12];
         out[..8].copy_from_slice(&count.to_le_bytes());
         out[8..10].copy_from_slice(&self.channel.to_le_bytes());
