@@ -6,7 +6,7 @@
 //! the pages are in memory (operations change nothing before they have all they need).
 
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
-use crate::gss::{Acceptor, Gss, Opened};
+use crate::gss::{Acceptor, Gss};
 use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
@@ -405,7 +405,10 @@ impl Service {
                     (_, Some(why)) => refuse(call.xid, why),
                     (..) if call.flavour == rpc::AUTH_TLS => self.start_tls(conn, &call),
                     (Some(gss), None) => match gss.open(conn.id, &call, record) {
-                        Ok(opened) => self.serve_opened(conn, opened, now),
+                        Ok(opened) => {
+                            let outcome = self.serve(conn, &opened.call(&call), now);
+                            opened.seal.outcome(outcome)
+                        }
                         Err(outcome) => outcome,
                     },
                     (None, None) if call.is_established() => {
@@ -413,12 +416,12 @@ impl Service {
                     }
                     // NULL needs no identity; other procedures refuse a credential that they cannot
                     // decode.
-                    (None, None) => self.serve(conn, &call, record, now),
+                    (None, None) => self.serve(conn, &call, now),
                 }
             }
             Message::Call(call) => match self.groups.get() {
-                Some(groups) => self.complete(groups, conn, &call, record, now),
-                None => self.serve(conn, &call, record, now),
+                Some(groups) => self.complete(groups, conn, &call, now),
+                None => self.serve(conn, &call, now),
             },
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(xid, body) => {
@@ -448,24 +451,23 @@ impl Service {
         groups: &UserGroups,
         conn: &ConnInfo,
         call: &Call<'_>,
-        record: &[u8],
         now: Arrival,
     ) -> Outcome {
         let uid = match call.credential() {
             Ok(Credential::Sys(who)) if who.unix.gids.as_slice().len() >= FULL => who.unix.uid,
-            _ => return self.serve(conn, call, record, now),
+            _ => return self.serve(conn, call, now),
         };
         let coming = match groups.of(uid) {
-            Known::Yes(found) => return self.completed(conn, call, record, found, now),
+            Known::Yes(found) => return self.completed(conn, call, found, now),
             Known::Coming(coming) => coming,
         };
-        let (service, conn, record) = (Arc::clone(self), conn.clone(), record.to_vec());
+        let (service, conn, record) = (Arc::clone(self), conn.clone(), call.record(call.args));
         Outcome::Later(Box::pin(async move {
             let found = coming.await;
             let Message::Call(call) = rpc::message(&record) else {
                 return Outcome::Close("not an RPC message");
             };
-            let outcome = service.completed(&conn, &call, &record, found, now);
+            let outcome = service.completed(&conn, &call, found, now);
             counted(&service.vfs, conn.id, outcome.finished().await)
         }))
     }
@@ -474,7 +476,6 @@ impl Service {
         self: &Arc<Self>,
         conn: &ConnInfo,
         call: &Call<'_>,
-        record: &[u8],
         found: Found,
         now: Arrival,
     ) -> Outcome {
@@ -482,42 +483,17 @@ impl Service {
         match (more, call.credential()) {
             (Some(gids), Ok(Credential::Sys(mut who))) => {
                 who.unix.gids = gids;
-                let inner = rpc::established(call, Flavour::Sys, (&who, 0), call.args);
-                self.handle_established(conn, &inner, now)
+                let credential = rpc::established(&who, 0);
+                let call = call.established(Flavour::Sys, &credential, call.args);
+                self.serve(conn, &call, now)
             }
-            _ => self.serve(conn, call, record, now),
+            _ => self.serve(conn, call, now),
         }
     }
 
-    /// Serves a sealed call, and seals its reply.
-    fn serve_opened(self: &Arc<Self>, conn: &ConnInfo, opened: Opened, now: Arrival) -> Outcome {
-        let outcome = self.handle_established(conn, opened.record(), now);
-        opened.seal.outcome(outcome)
-    }
-
-    /// Serves a record whose caller was established, such as one made of a sealed record
-    /// ([`rpc::established`]).
-    fn handle_established(
-        self: &Arc<Self>,
-        conn: &ConnInfo,
-        record: &[u8],
-        now: Arrival,
-    ) -> Outcome {
-        match rpc::message(record) {
-            Message::Call(call) => self.serve(conn, &call, record, now),
-            _ => Outcome::Close("not an RPC message"),
-        }
-    }
-
-    fn serve(
-        self: &Arc<Self>,
-        conn: &ConnInfo,
-        call: &Call<'_>,
-        record: &[u8],
-        now: Arrival,
-    ) -> Outcome {
+    fn serve(self: &Arc<Self>, conn: &ConnInfo, call: &Call<'_>, now: Arrival) -> Outcome {
         if is_nfs4(call) {
-            return self.nfs4.call(conn, call, record, now);
+            return self.nfs4.call(conn, call, now);
         }
         if let Some(why) = not_served(call) {
             return refuse(call.xid, why);
@@ -549,9 +525,7 @@ impl Service {
                 finish(ticket, answer)
             }
             Err(Stop::Failed(why)) => refuse(call.xid, why),
-            Err(Stop::Suspended(suspend)) => {
-                self.suspend(conn, (call, record), suspend, ticket, cx)
-            }
+            Err(Stop::Suspended(suspend)) => self.suspend(conn, call, suspend, ticket, cx),
         }
     }
 
@@ -560,21 +534,21 @@ impl Service {
     fn suspend(
         self: &Arc<Self>,
         conn: &ConnInfo,
-        (call, record): (&Call<'_>, &[u8]),
+        call: &Call<'_>,
         suspend: Suspend,
         ticket: Option<Ticket>,
         cx: OpContext,
     ) -> Outcome {
         // The memory of a call that is deferred by limits is charged to its client's credit.
         let held = suspend.is_limit().then(|| {
-            let bytes = record.len() + HELD_OVERHEAD;
+            let bytes = call.bytes() + HELD_OVERHEAD;
             let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes);
             (self.held.enter(conn.id, call.xid), bytes)
         });
         let suspended = Suspended {
             service: Arc::clone(self),
             conn: conn.clone(),
-            record: kept(record, call, &cx).to_vec(),
+            record: call.record(kept(call, &cx)),
             ticket,
             cx,
             may_wait: MayWait::ALL,
@@ -960,14 +934,11 @@ fn finish(ticket: Option<Ticket>, answer: Answer) -> Outcome {
     Outcome::Reply(reply, lsn)
 }
 
-/// Returns the part of a call's record that is needed to run it again.
-fn kept<'a>(record: &'a [u8], call: &Call<'_>, cx: &OpContext) -> &'a [u8] {
-    if !takes_data(call) || !cx.has_data() {
-        return record;
-    }
-    // The arguments are the record's end.
-    let data = v3::args::before_data(call.args).map(|at| record.len() - call.args.len() + at);
-    data.and_then(|at| record.get(..at)).unwrap_or(record)
+/// Returns the part of a call's arguments that is needed to run it again.
+fn kept<'a>(call: &Call<'a>, cx: &OpContext) -> &'a [u8] {
+    let data = Some(call.args).filter(|_| takes_data(call) && cx.has_data());
+    let data = data.and_then(v3::args::before_data);
+    data.and_then(|at| call.args.get(..at)).unwrap_or(call.args)
 }
 
 /// Returns true for a WRITE, whose data may be in the engine while the call is suspended.

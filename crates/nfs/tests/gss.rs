@@ -27,6 +27,7 @@ const GETATTR: (u32, u32, u32) = (NFS.0, 3, 1);
 const ACCESS: (u32, u32, u32) = (NFS.0, 3, 4);
 const READ: (u32, u32, u32) = (NFS.0, 3, 6);
 const CREATE: (u32, u32, u32) = (NFS.0, 3, 8);
+const READDIRPLUS: (u32, u32, u32) = (NFS.0, 3, 17);
 
 #[test]
 fn calls_are_opened_and_replies_sealed_in_each_service() {
@@ -53,6 +54,38 @@ fn calls_are_opened_and_replies_sealed_in_each_service() {
         // NULL has no results, but they are protected.
         let r = user.call(&s, (NFS.0, 3, 0), sequence + 3, service, &X::new());
         assert_eq!(r.0.len() - r.1, 0);
+    }
+}
+
+/// A long listing is not copied to be sealed, unless it is encrypted.
+#[test]
+fn long_results_are_sealed_where_they_are() {
+    let s = server(Flavours::SYS.or(Flavours::KRB5));
+    let root = s.root();
+    for n in 0..100 {
+        s.create(&root, format!("a long name of file {n}").as_bytes(), 0o644);
+    }
+    s.as_user(0, 0);
+    let args = X::new().o(&root).h(0).h(0).u(60_000).u(60_000);
+    let plain = s.nfs(READDIRPLUS.2, &args);
+    let plain = &plain.0[plain.1..];
+    assert!(plain.len() > 10_000);
+    let user = User::new(&s, 7, 100);
+    for (sequence, service, pieces) in [(1, NONE, 2), (2, INTEGRITY, 3), (3, PRIVACY, 1)] {
+        let record = user.record(READDIRPLUS, sequence, service, &args);
+        let Outcome::Reply(reply, None) = s.handle(&record) else {
+            panic!("no reply")
+        };
+        let mut slices = Vec::new();
+        reply.slices(0, &mut slices);
+        assert_eq!(slices.len(), pieces, "service {service}");
+        assert_eq!(
+            slices.iter().map(|slice| slice.len()).sum::<usize>(),
+            reply.len()
+        );
+        assert!(reply.held() >= plain.len());
+        let r = user.open(R(reply.message(), 0), sequence, service);
+        assert_eq!(&r.0[r.1..], plain, "service {service}");
     }
 }
 
@@ -299,22 +332,26 @@ fn compounds_and_calls_that_wait_are_sealed() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     s.write(&file, 0, &[5; 70_000]);
-    s.cold_start();
-    s.service.accept_contexts(Arc::new(Mechanism));
+    for service in [NONE, INTEGRITY, PRIVACY] {
+        s.cold_start();
+        s.service.accept_contexts(Arc::new(Mechanism));
+        let user = User::new(&s, 7, 100);
+        let args = X::new().o(&file).h(0).u(65_536);
+        let record = user.record(READ, 1, service, &args);
+        let conn: ConnInfo = s.conn();
+        let Outcome::Later(later) = s.service.handle(&conn, &record, s.now()) else {
+            panic!("it is in memory")
+        };
+        drop(record);
+        let Outcome::Reply(reply, _) = block_on(later) else {
+            panic!("no reply")
+        };
+        let mut r = user.open(R(reply.message(), 0), 1, service);
+        assert_eq!(r.u(), 0);
+        r.post_op();
+        assert_eq!(r.u(), 65_536);
+    }
     let user = User::new(&s, 7, 100);
-    let args = X::new().o(&file).h(0).u(65_536);
-    let record = user.record(READ, 1, PRIVACY, &args);
-    let conn: ConnInfo = s.conn();
-    let Outcome::Later(later) = s.service.handle(&conn, &record, s.now()) else {
-        panic!("it is in memory")
-    };
-    let Outcome::Reply(reply, _) = block_on(later) else {
-        panic!("no reply")
-    };
-    let mut r = user.open(R(reply.message(), 0), 1, PRIVACY);
-    assert_eq!(r.u(), 0);
-    r.post_op();
-    assert_eq!(r.u(), 65_536);
     // EXCHANGE_ID needs no session; its owner is the context's user.
     let ops = Ops::new().op(42, support::compound::exchange(b"client", 1, 0));
     let args = ops.compound(b"", 1);

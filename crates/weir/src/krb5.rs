@@ -430,15 +430,10 @@ impl Protection for Locked {
         }
     }
 
-    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped> {
-        let message = self.0.lock().unwrap(sealed)?;
-        let mut bytes = Vec::with_capacity(room + message.len());
-        bytes.resize(room, 0);
-        bytes.extend_from_slice(&message);
-        Some(Unwrapped {
-            message: room..bytes.len(),
-            bytes,
-        })
+    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
+        let bytes = self.0.lock().unwrap(sealed)?;
+        let message = 0..bytes.len();
+        Some(Unwrapped { bytes, message })
     }
 }
 

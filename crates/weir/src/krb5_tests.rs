@@ -280,8 +280,7 @@ fn wrapped(by: &dyn Protection, message: &[u8]) -> Vec<u8> {
 }
 
 fn unwrapped(by: &dyn Protection, sealed: &[u8]) -> Option<Vec<u8>> {
-    let opened = by.unwrap(sealed, 20)?;
-    assert!(opened.message.start >= 20);
+    let opened = by.unwrap(sealed)?;
     Some(opened.bytes[opened.message].to_vec())
 }
 

@@ -1,7 +1,8 @@
 //! Table of established contexts, by handle.
 
 use super::window::{Seen, Window};
-use super::{Established, IDLE, Peer, Protection};
+use super::{Established, IDLE, Protection};
+use crate::rpc;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +20,8 @@ const BYTES_A_COPY: usize = 2048;
 
 /// One context.
 pub(super) struct Context {
-    pub(super) peer: Peer,
-    /// A hash of the principal's name, never 0.
-    pub(super) name: u64,
+    /// The credential with which the user's calls are served ([`rpc::established`]).
+    pub(super) credential: Box<[u8]>,
     protections: Box<[Box<dyn Protection>]>,
     window: Mutex<Window>,
     /// On the monotonic clock.
@@ -84,15 +84,17 @@ impl Contexts {
 
     /// Adds a context; `None` if there is no room even after others were removed.
     pub(super) fn add(&self, made: Established) -> Option<([u8; HANDLE], Arc<Context>)> {
-        let bytes = BYTES + made.protections.len() * BYTES_A_COPY;
+        // Never 0.
+        let name = self.names.hash(made.peer.principal.as_bytes()).max(1);
+        let credential = rpc::established(&made.peer.identity, name).into_boxed_slice();
+        let bytes = BYTES + credential.len() + made.protections.len() * BYTES_A_COPY;
         let mut memory = self.budget.try_reserve(bytes);
         while memory.is_none() && self.remove_oldest() {
             memory = self.budget.try_reserve(bytes);
         }
         let now = self.now();
         let context = Arc::new(Context {
-            name: self.names.hash(made.peer.principal.as_bytes()).max(1),
-            peer: made.peer,
+            credential,
             protections: made.protections.into(),
             window: Mutex::default(),
             ends: now.saturating_add(made.lifetime),

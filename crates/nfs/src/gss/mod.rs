@@ -2,13 +2,16 @@
 //! practice.
 //!
 //! **Place.** In front of the service. A call under a security context is verified and decrypted,
-//! and an ordinary record is made of it. Its credential has a flavour of our own in place of the
-//! sealed one ([`crate::rpc::message`], `AUTH_KRB5` and after). The reply is sealed on its way out.
-//! So programs, suspended calls and the cache of replies for retransmissions need not know of
+//! and is an ordinary one then. Its credential has a flavour of our own in place of the sealed one
+//! ([`crate::rpc::message`], `AUTH_KRB5` and after). The reply is sealed on its way out. So
+//! programs, suspended calls and the cache of replies for retransmissions need not know of
 //! RPCSEC_GSS, and calls without it pay one comparison. A call off the wire that already has such a
-//! flavour is refused. The price is one copy of a protected call, and of an encrypted reply, which
-//! costs less than the checksum or cipher over the same bytes. Data of a reply that is not
-//! encrypted are sent by reference.
+//! flavour is refused.
+//!
+//! **Copies.** Arguments that are not encrypted are served where they arrived, and results that are
+//! not encrypted are sent where they are, except few. The credential is encoded once per context.
+//! Decryption and encryption move the bytes from one place to another, since a record is read and
+//! pages of the cache are shared; nothing is copied besides.
 //!
 //! **Blocking.** Establishing a context reads the keytab and writes the replay cache, and finding
 //! the user's groups may ask a directory server. The [`Acceptor`] does both on threads of its own,
@@ -78,7 +81,7 @@ pub type Mic = SmallVec<[u8; 40]>;
 
 /// A message that was decrypted.
 pub struct Unwrapped {
-    /// The message, behind bytes without meaning.
+    /// The message, among bytes without meaning.
     pub bytes: Vec<u8>,
     /// Position of the message in `bytes`.
     pub message: Range<usize>,
@@ -92,9 +95,8 @@ pub trait Protection: Send + Sync {
     fn mic(&self, parts: &[&[u8]]) -> Option<Mic>;
     /// Appends the encrypted message to `out`; returns false if the context is no longer valid.
     fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool;
-    /// Decrypts a message of the peer, behind `room` bytes or more; `None` if it was not encrypted
-    /// under this context.
-    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped>;
+    /// Decrypts a message of the peer; `None` if it was not encrypted under this context.
+    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped>;
 }
 
 /// A context that is established.
@@ -171,12 +173,12 @@ impl Gss {
     ///
     /// # Errors
     /// The outcome of a call that is not for a program, or that is refused.
-    pub(crate) fn open(
+    pub(crate) fn open<'a>(
         self: &Arc<Self>,
         conn: u64,
-        call: &Call<'_>,
+        call: &Call<'a>,
         record: &[u8],
-    ) -> Result<Opened, Outcome> {
+    ) -> Result<Opened<'a>, Outcome> {
         let Some(credential) = Credential::decode(call.cred) else {
             return Err(refuse(call.xid, AuthStat::BadCred));
         };
@@ -244,12 +246,12 @@ impl Gss {
         Outcome::Reply(ReplyBuf::whole(out, None), None)
     }
 
-    fn data(
+    fn data<'a>(
         &self,
         conn: u64,
-        (call, record): (&Call<'_>, &[u8]),
+        (call, record): (&Call<'a>, &[u8]),
         credential: &Credential<'_>,
-    ) -> Result<Opened, Outcome> {
+    ) -> Result<Opened<'a>, Outcome> {
         let refuse = |why| Err(refuse(call.xid, why));
         let Some(context) = self.contexts.get(credential.handle) else {
             return refuse(AuthStat::GssCred);
@@ -286,25 +288,47 @@ impl Gss {
             rpc::put_accepted(&mut out, call.xid);
             return Err(seal.outcome(Outcome::Reply(ReplyBuf::whole(out, None), None)));
         }
-        match seal.open(call) {
-            Some((bytes, at)) => Ok(Opened { seal, bytes, at }),
+        match seal.open(call.args) {
+            Some(args) => Ok(Opened { seal, args }),
             None => Err(refuse_call(call.xid, Refusal::GarbageArgs)),
         }
     }
 }
 
 /// A call whose caller is established.
-pub(crate) struct Opened {
+pub(crate) struct Opened<'a> {
     /// Seals the reply.
     pub(crate) seal: Seal,
-    bytes: Vec<u8>,
-    at: usize,
+    args: Args<'a>,
 }
 
-impl Opened {
-    /// Returns the record of the call, as if its caller had been established otherwise.
-    pub(crate) fn record(&self) -> &[u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+/// Arguments of a call.
+enum Args<'a> {
+    /// A part of the record that arrived.
+    Arrived(&'a [u8]),
+    /// A decrypted message, which begins with the call's number.
+    Decrypted(Unwrapped),
+}
+
+/// Length in bytes of a call's number in front of its arguments (RFC 2203 §5.3.2.2).
+const NUMBER: usize = 4;
+
+impl Opened<'_> {
+    /// Returns the call as if its caller had been established otherwise; `call` is the one that
+    /// arrived.
+    pub(crate) fn call<'b>(&'b self, call: &Call<'_>) -> Call<'b> {
+        let args = match &self.args {
+            Args::Arrived(args) => args,
+            Args::Decrypted(Unwrapped { bytes, message }) => bytes
+                .get(message.start + NUMBER..message.end)
+                .unwrap_or_default(),
+        };
+        let flavour = match self.seal.protect {
+            Protect::None => Flavour::Krb5,
+            Protect::Integrity => Flavour::Krb5Integrity,
+            Protect::Privacy => Flavour::Krb5Privacy,
+        };
+        call.established(flavour, &self.seal.context.credential, args)
     }
 }
 
@@ -318,40 +342,23 @@ impl Drop for Turn {
 }
 
 impl Seal {
-    /// Returns the record of the call as if its caller had been established otherwise, and its
-    /// start in those bytes.
-    fn open(&self, call: &Call<'_>) -> Option<(Vec<u8>, usize)> {
-        let flavour = match self.protect {
-            Protect::None => Flavour::Krb5,
-            Protect::Integrity => Flavour::Krb5Integrity,
-            Protect::Privacy => Flavour::Krb5Privacy,
-        };
-        let who = (&self.context.peer.identity, self.context.name);
-        let args = match self.protect {
-            Protect::None => call.args,
+    /// Verifies or decrypts the arguments of the call.
+    fn open<'a>(&self, args: &'a [u8]) -> Option<Args<'a>> {
+        match self.protect {
+            Protect::None => Some(Args::Arrived(args)),
             Protect::Integrity => {
-                let (body, mic) = wire::integrity(call.args)?;
+                let (body, mic) = wire::integrity(args)?;
                 if !self.protection().verify(body, mic) {
                     return None;
                 }
-                wire::numbered(body, self.sequence)?
+                wire::numbered(body, self.sequence).map(Args::Arrived)
             }
             Protect::Privacy => {
-                // The arguments stay in place where they are decrypted, and the head of the record
-                // is put in front.
-                let sealed = wire::privacy(call.args)?;
-                let head = rpc::established(call, flavour, who, &[]);
-                let opened = self.protection().unwrap(sealed, head.len())?;
-                let Unwrapped { mut bytes, message } = opened;
-                bytes.truncate(message.end);
-                let args = wire::numbered(bytes.get(message)?, self.sequence)?.len();
-                let end = bytes.len() - args;
-                let at = end - head.len();
-                bytes.get_mut(at..end)?.copy_from_slice(&head);
-                return Some((bytes, at));
+                let opened = self.protection().unwrap(wire::privacy(args)?)?;
+                wire::numbered(opened.bytes.get(opened.message.clone())?, self.sequence)?;
+                Some(Args::Decrypted(opened))
             }
-        };
-        Some((rpc::established(call, flavour, who, args), 0))
+        }
     }
 
     fn protection(&self) -> &dyn Protection {
@@ -392,12 +399,11 @@ impl Seal {
         let number = self.sequence.to_be_bytes();
         let protection = self.protection();
         let verifier = protection.mic(&[&number])?;
-        let mut out = ReplyBuf::start(256 + results.len());
+        let mut out = ReplyBuf::start(256);
         wire::put_head(&mut out, (xid, stat), &verifier);
+        let at = head.len() - results.len();
         if stat != 0 || self.protect == Protect::None {
-            // The verifier does not depend on the results, so data stay where they are.
-            out.extend_from_slice(results);
-            return Some(reply.reheaded(out, Vec::new()));
+            return Some(reply.reheaded(out, at, Vec::new()));
         }
         let parts: SmallVec<[&[u8]; 8]> = [&number[..], results]
             .into_iter()
@@ -413,15 +419,10 @@ impl Seal {
         let data = payload.map_or(0, |p| p.encoded_len());
         out.put_u32((number.len() + results.len() + data) as u32);
         out.extend_from_slice(&number);
-        out.extend_from_slice(results);
         // The checksum comes behind the data.
         let mut tail = Vec::new();
-        let end = match payload {
-            Some(_) => &mut tail,
-            None => &mut out,
-        };
-        end.put_opaque(&mic);
-        Some(reply.reheaded(out, tail))
+        tail.put_opaque(&mic);
+        Some(reply.reheaded(out, at, tail))
     }
 }
 

@@ -4,7 +4,7 @@
 //! or a reply that nobody waits for. A message that is answered with an error does not disturb the
 //! other calls on the connection.
 
-use crate::rpc::xdr::{Put, Reader};
+use crate::rpc::xdr::{Put, Reader, padding};
 use std::ops::RangeInclusive;
 use weir_vfs::{Flavour, Flavours, Groups, Identity};
 
@@ -37,8 +37,8 @@ pub const RPCSEC_GSS: u32 = 6;
 /// AUTH_TLS: a probe for whether the connection can be protected by TLS (RFC 9289 §4.1).
 pub const AUTH_TLS: u32 = 7;
 /// The pseudo flavours of Kerberos: RPCSEC_GSS with its three services (RFC 2623 §2.2.2). Here also
-/// the flavour of a call whose caller was established by it ([`established`]); off the wire it is
-/// refused.
+/// the flavour of a call whose caller was established by it ([`Call::established`]); off the wire
+/// it is refused.
 pub const AUTH_KRB5: u32 = 390_003;
 /// See [`AUTH_KRB5`]; with integrity.
 pub const AUTH_KRB5I: u32 = 390_004;
@@ -282,7 +282,56 @@ fn call_body(xid: u32, mut r: Reader<'_>) -> Message<'_> {
     })
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Returns the call with an established caller, to be served as one with any other credential.
+    /// `credential` is made by [`established`].
+    pub fn established<'b>(
+        &self,
+        flavour: Flavour,
+        credential: &'b [u8],
+        args: &'b [u8],
+    ) -> Call<'b> {
+        let flavour = match flavour {
+            Flavour::Sys => AUTH_SYS_COMPLETED,
+            Flavour::Krb5 => AUTH_KRB5,
+            Flavour::Krb5Integrity => AUTH_KRB5I,
+            _ => AUTH_KRB5P,
+        };
+        Call {
+            flavour,
+            cred: credential,
+            args,
+            ..*self
+        }
+    }
+
+    /// Returns the length in bytes of the record of the call, with an empty verifier.
+    pub fn bytes(&self) -> usize {
+        // Seven words, the length of the credential, and the verifier's flavour and length.
+        4 * (7 + 1 + 2) + self.cred.len() + padding(self.cred.len()) + self.args.len()
+    }
+
+    /// Returns the record of the call with these arguments, from which [`message`] reads it.
+    pub fn record(&self, args: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes() - self.args.len() + args.len());
+        for v in [
+            self.xid,
+            CALL,
+            RPC_VERSION,
+            self.program,
+            self.version,
+            self.procedure,
+            self.flavour,
+        ] {
+            out.put_u32(v);
+        }
+        out.put_opaque(self.cred);
+        out.put_u32(AUTH_NONE);
+        out.put_u32(0);
+        out.extend_from_slice(args);
+        out
+    }
+
     /// Decodes the credential: AUTH_NONE or AUTH_SYS (RFC 5531 Appendix A,
     /// `authsys_parms`).
     pub fn credential(&self) -> Result<Credential, Refusal> {
@@ -317,7 +366,7 @@ impl Call<'_> {
 
     /// Returns the credential without the part that may change between retransmissions: AUTH_SYS
     /// starts with a `stamp` of the client's choice.
-    pub fn stable_cred(&self) -> &[u8] {
+    pub fn stable_cred(&self) -> &'a [u8] {
         match self.flavour {
             AUTH_SYS => self.cred.get(4..).unwrap_or(&[]),
             _ => self.cred,
@@ -329,51 +378,22 @@ fn auth_sys(body: &[u8]) -> Option<Identity> {
     auth_unix(body, MAX_GIDS).map(|(identity, _)| identity)
 }
 
-/// Returns the record of a call with an established caller, to be served as one with any other
-/// credential. It has the form of an AUTH_SYS call. `name`, a hash of the caller's name in its
-/// mechanism, replaces the machine name.
-pub fn established(
-    call: &Call<'_>,
-    flavour: Flavour,
-    (who, name): (&Identity, u64),
-    args: &[u8],
-) -> Vec<u8> {
-    let flavour = match flavour {
-        Flavour::Sys => AUTH_SYS_COMPLETED,
-        Flavour::Krb5 => AUTH_KRB5,
-        Flavour::Krb5Integrity => AUTH_KRB5I,
-        _ => AUTH_KRB5P,
-    };
+/// Returns the body of the credential of an established caller ([`Call::established`]). It has the
+/// form of AUTH_SYS's. `name`, a hash of the caller's name in its mechanism, replaces the machine
+/// name.
+pub fn established(who: &Identity, name: u64) -> Vec<u8> {
     let groups = who.unix.gids.as_slice();
     let groups = groups
         .get(..MAX_ESTABLISHED_GIDS as usize)
         .unwrap_or(groups);
-    let mut out = Vec::with_capacity(64 + 4 * groups.len() + args.len());
-    let (program, version) = (call.program, call.version);
-    for v in [
-        call.xid,
-        CALL,
-        RPC_VERSION,
-        program,
-        version,
-        call.procedure,
-        flavour,
-    ] {
-        out.put_u32(v);
-    }
-    let words = 7 + groups.len() as u32;
-    // The length, then no stamp.
-    for v in [4 * words, 0] {
-        out.put_u32(v);
-    }
+    let mut out = Vec::with_capacity(28 + 4 * groups.len());
+    // No stamp.
+    out.put_u32(0);
     out.put_opaque(&name.to_be_bytes());
-    for v in [who.unix.uid, who.unix.gid, words - 7] {
+    for v in [who.unix.uid, who.unix.gid, groups.len() as u32] {
         out.put_u32(v);
     }
     groups.iter().for_each(|gid| out.put_u32(*gid));
-    out.put_u32(AUTH_NONE);
-    out.put_u32(0);
-    out.extend_from_slice(args);
     out
 }
 

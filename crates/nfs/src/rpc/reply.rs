@@ -12,18 +12,27 @@ use weir_conn::{Framing, MARK_BYTES, Pieces, RecordMarks, Reply};
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 
-/// Data of a READ: a range of shared pages, and what follows them.
+/// Data of a READ: a range of shared pages. In a sealed reply also parts around them.
+#[derive(Default)]
 pub struct Payload {
-    data: ReadOut,
+    /// The results in front of the data, in a sealed reply: bytes of the reply as it was encoded,
+    /// from an offset on.
+    results: (Vec<u8>, usize),
+    data: Option<ReadOut>,
+    /// Bytes behind the data, in a sealed reply.
     tail: Vec<u8>,
 }
+
+/// Maximum length in bytes of results that are copied to be sealed: by reference they would cost
+/// more.
+const COPIED: usize = 4096;
 
 impl Payload {
     /// Returns the data of a read.
     pub fn new(data: ReadOut) -> Payload {
         Payload {
-            data,
-            tail: Vec::new(),
+            data: Some(data),
+            ..Payload::default()
         }
     }
 
@@ -32,14 +41,32 @@ impl Payload {
         self.parts().for_each(|part| to.extend_from_slice(part));
     }
 
-    /// Returns the data, the XDR padding and the tail.
+    fn results(&self) -> &[u8] {
+        let (encoded, at) = &self.results;
+        encoded.get(*at..).unwrap_or_default()
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, |data| data.len)
+    }
+
+    /// Returns the results, the data, the XDR padding and the tail.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let padding = &[0u8; 3][..padding(self.data.len)];
-        self.data.slices().chain([padding, &self.tail])
+        let padding = &[0u8; 3][..padding(self.data_bytes())];
+        let data = self.data.iter().flat_map(|data| data.slices());
+        let results = Some(self.results()).filter(|results| !results.is_empty());
+        results.into_iter().chain(data).chain([padding, &self.tail])
     }
 
     pub(crate) fn encoded_len(&self) -> usize {
-        self.data.len + padding(self.data.len) + self.tail.len()
+        let data = self.data_bytes();
+        self.results().len() + data + padding(data) + self.tail.len()
+    }
+
+    /// Returns the number of bytes of memory that it occupies.
+    fn held(&self) -> usize {
+        let pages = self.data.as_ref().map_or(0, |data| data.pages.len());
+        self.results.0.capacity() + pages * BLOCK_SIZE + self.tail.capacity()
     }
 }
 
@@ -123,13 +150,29 @@ impl ReplyBuf {
         }
     }
 
-    /// Replaces the head, which begins with room for the record mark. The data follow as before,
-    /// and behind them `tail`. The reply is counted as before; if the log fails, it becomes
-    /// SYSTEM_ERR.
-    pub(crate) fn reheaded(mut self, head: Vec<u8>, tail: Vec<u8>) -> ReplyBuf {
+    /// Replaces the first `replaced` bytes of the message by `head`, which begins with room for the
+    /// record mark. The results and the data follow as before, and behind them `tail`. The reply is
+    /// counted as before; if the log fails, it becomes SYSTEM_ERR.
+    pub(crate) fn reheaded(
+        mut self,
+        mut head: Vec<u8>,
+        replaced: usize,
+        tail: Vec<u8>,
+    ) -> ReplyBuf {
+        let results = self.head.get(MARK_BYTES + replaced..).unwrap_or_default();
+        let large = results.len() > COPIED;
+        if !large {
+            head.extend_from_slice(results);
+        }
         match &mut self.payload {
-            Some(payload) => payload.tail = tail,
-            None => assert!(tail.is_empty(), "a reply without data has no tail"),
+            None if !large => head.extend_from_slice(&tail),
+            payload => {
+                let payload = payload.get_or_insert_default();
+                payload.tail = tail;
+                if large {
+                    payload.results = (self.head, MARK_BYTES + replaced);
+                }
+            }
         }
         ReplyBuf {
             done: self.done,
@@ -189,9 +232,7 @@ impl ReplyBuf {
     /// Returns the number of bytes of memory that the reply occupies, for the connection's bound on
     /// waiting replies.
     pub fn held(&self) -> usize {
-        let payload = self.payload.as_ref();
-        let payload = payload.map_or(0, |p| p.data.pages.len() * BLOCK_SIZE + p.tail.capacity());
-        self.head.capacity() + payload
+        self.head.capacity() + self.payload.as_ref().map_or(0, |p| p.held())
     }
 
     /// Appends the bytes of the reply from `skip` on to `out`, in order; `skip` is the number of

@@ -27,7 +27,6 @@ impl Nfs4 {
         self: &Arc<Self>,
         conn: &ConnInfo,
         call: &Call<'_>,
-        record: &[u8],
         now: Arrival,
     ) -> Outcome {
         match call.procedure {
@@ -50,7 +49,7 @@ impl Nfs4 {
             let (reply, _) = cursor.take_reply(self, conn);
             return Outcome::Reply(reply, None);
         }
-        match self.run(conn, call, record.len(), &mut cursor) {
+        match self.run(conn, call, &mut cursor) {
             Ok(Ran::Ended) => self.ended(conn, &mut cursor),
             Ok(Ran::Replay(reply, lsn)) => Outcome::Reply(reply, lsn),
             Err(why) => refuse(call.xid, why),
@@ -58,7 +57,7 @@ impl Nfs4 {
                 // The memory of a call that is deferred by limits is charged to its client's
                 // credit.
                 let held = wait.is_limit().then(|| {
-                    let bytes = record.len() + HELD_OVERHEAD;
+                    let bytes = call.bytes() + HELD_OVERHEAD;
                     self.vfs.throttle.hold(conn.peer.ip(), bytes)
                 });
                 if let (Some(hold), None) = (&cursor.hold, &cursor.repeated) {
@@ -69,7 +68,7 @@ impl Nfs4 {
                     service: Arc::clone(self),
                     cursor: Some(Box::new(cursor)),
                     conn: conn.clone(),
-                    record: record.to_vec(),
+                    record: call.record(call.args),
                 };
                 Outcome::suspended(
                     wait,
@@ -80,14 +79,8 @@ impl Nfs4 {
         }
     }
 
-    fn run(
-        &self,
-        conn: &ConnInfo,
-        call: &Call<'_>,
-        bytes: usize,
-        cursor: &mut Cursor,
-    ) -> Result<Ran, Refusal> {
-        self.run_all_but(conn, call, bytes, cursor, None)
+    fn run(&self, conn: &ConnInfo, call: &Call<'_>, cursor: &mut Cursor) -> Result<Ran, Refusal> {
+        self.run_all_but(conn, call, call.bytes(), cursor, None)
     }
 
     fn run_all_but(
@@ -332,9 +325,7 @@ impl Request for Waiting {
                 cursor.fail(status);
                 Ok(Ran::Ended)
             }
-            None => self
-                .service
-                .run(&self.conn, &call, self.record.len(), cursor),
+            None => self.service.run(&self.conn, &call, cursor),
         };
         match ran {
             Ok(Ran::Waits(again)) => Err(again),

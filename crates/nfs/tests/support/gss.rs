@@ -52,10 +52,10 @@ impl Protection for Mock {
         out.extend(wrap(self.key, &parts.concat()));
         true
     }
-    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped> {
-        let mut bytes = vec![0xdd; room + 3];
+    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
+        let mut bytes = vec![0xdd; 3];
         bytes.extend(unwrap(self.key, sealed)?);
-        let message = room + 3..bytes.len();
+        let message = 3..bytes.len();
         bytes.extend([0xee; 5]);
         Some(Unwrapped { bytes, message })
     }

@@ -204,7 +204,7 @@ impl Protection for Context {
         true
     }
 
-    fn unwrap(&self, sealed: &[u8], room: usize) -> Option<Unwrapped> {
+    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped> {
         let (header, body) = sealed.split_first_chunk::<HEADER>()?;
         let sender = self.sender(header, WRAP, flag::SEALED)?;
         let filling = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -218,9 +218,7 @@ impl Protection for Context {
                 &straight
             }
         };
-        let room = room.max(CONFOUNDER);
-        let mut bytes = Vec::with_capacity(room + body.len());
-        bytes.resize(room - CONFOUNDER, 0);
+        let mut bytes = Vec::with_capacity(body.len());
         if !sender.cipher.decrypt(body, &mut bytes) {
             return None;
         }
@@ -228,8 +226,8 @@ impl Protection for Context {
         let copy = bytes.get(end + filling..)?;
         // RRC is not protected, and does not matter.
         let same = copy[..6] == header[..6] && copy[8..] == header[8..];
-        (same && end >= room).then_some(Unwrapped {
-            message: room..end,
+        (same && end >= CONFOUNDER).then_some(Unwrapped {
+            message: CONFOUNDER..end,
             bytes,
         })
     }
@@ -328,7 +326,7 @@ pub(super) mod tests {
             let mic = a.mic(&[text]).unwrap();
             let sealed = wrapped(&a, &[text]);
             assert!(b.verify(text, &mic));
-            assert_eq!(message(&b.unwrap(&sealed, 0).unwrap()), text);
+            assert_eq!(message(&b.unwrap(&sealed).unwrap()), text);
             for bit in 0..8 * mic.len() {
                 let mut bad = mic.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
@@ -344,12 +342,12 @@ pub(super) mod tests {
                 let mut bad = sealed.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
                 assert!(
-                    b.unwrap(&bad, 0).is_none(),
+                    b.unwrap(&bad).is_none(),
                     "{number}: bit {bit} of a Wrap token"
                 );
             }
             for len in 0..sealed.len() {
-                assert!(b.unwrap(&sealed[..len], 0).is_none());
+                assert!(b.unwrap(&sealed[..len]).is_none());
             }
             for len in 0..mic.len() {
                 assert!(!b.verify(text, &mic[..len]));
@@ -374,9 +372,9 @@ pub(super) mod tests {
             ] {
                 let (mic, sealed) = (by.mic(&[b"text"]).unwrap(), wrapped(by, &[b"text"]));
                 assert_eq!(to.verify(b"text", &mic), good);
-                assert_eq!(to.unwrap(&sealed, 0).is_some(), good);
+                assert_eq!(to.unwrap(&sealed).is_some(), good);
                 assert!(!to.verify(b"text", &sealed));
-                assert!(to.unwrap(&mic, 0).is_none());
+                assert!(to.unwrap(&mic).is_none());
             }
         }
     }
@@ -401,7 +399,7 @@ pub(super) mod tests {
             ],
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..5),
             (initiator, subkey) in any::<(bool, bool)>(),
-            (room, filling, turned) in (0usize..300, 0usize..40, any::<u16>()),
+            (filling, turned) in (0usize..40, any::<u16>()),
         ) {
             let (by, to) = (side(number, initiator, subkey), side(number, !initiator, subkey));
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
@@ -412,9 +410,8 @@ pub(super) mod tests {
             let mic = by.mic(&parts).unwrap();
             prop_assert!(to.verify(&text, &mic));
             let sealed = wrapped(&by, &parts);
-            let opened = to.unwrap(&sealed, room).unwrap();
+            let opened = to.unwrap(&sealed).unwrap();
             prop_assert_eq!(message(&opened), &text[..]);
-            prop_assert!(opened.message.start >= room);
 
             // As others make them: with filling, and turned.
             let mut header = header(WRAP, by.flags | flag::SEALED, 99);
@@ -426,7 +423,7 @@ pub(super) mod tests {
             sealed.rotate_right(turns);
             header[6..8].copy_from_slice(&turned.to_be_bytes());
             let token = [&header[..], &sealed].concat();
-            let opened = to.unwrap(&token, room).unwrap();
+            let opened = to.unwrap(&token).unwrap();
             prop_assert_eq!(message(&opened), &text[..]);
         }
     }
