@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use weir_base::hex;
 use weir_base::limits::backup as limits;
 
-use crate::chunk::{Chunk, Reader};
+use crate::chunk::{Chunk, PackId, Reader};
 use crate::error::BackupError;
+use crate::refs::{Referrer, packs_of};
 use crate::seal::ChunkId;
 use crate::vault::Vault;
 
@@ -29,8 +30,18 @@ pub(crate) fn read(vault: &Vault, object: &str) -> Result<Vec<Chunk>, BackupErro
     Ok(chunks)
 }
 
-/// Writes index objects that name `chunks`.
-pub(crate) fn write(vault: &Vault, chunks: &[Chunk]) -> Result<u64, BackupError> {
+/// Returns an index object as a referrer to packs; `None`: no version has made it.
+pub(crate) fn referrer(object: &str) -> Option<Referrer> {
+    let name = object.strip_prefix(PREFIX)?;
+    hex::decode(name).map(Referrer::index)
+}
+
+/// Writes index objects that name `chunks`, and passes each with its packs to `note`.
+pub(crate) fn write(
+    vault: &Vault,
+    chunks: &[Chunk],
+    note: &mut dyn FnMut(Referrer, Vec<PackId>),
+) -> Result<u64, BackupError> {
     let mut moved = 0;
     for some in chunks.chunks(limits::INDEX_CHUNKS) {
         let mut bytes = Vec::new();
@@ -38,6 +49,7 @@ pub(crate) fn write(vault: &Vault, chunks: &[Chunk]) -> Result<u64, BackupError>
         let mut name = [0; 16];
         vault.sealer.rng().fill(&mut name);
         moved += vault.put_sealed(&format!("{PREFIX}{}", hex::encode(&name)), bytes)?;
+        note(Referrer::index(name), packs_of(some.iter()));
     }
     Ok(moved)
 }

@@ -8,7 +8,8 @@
 //!   records of the volume's snapshot in the order of their keys, with the chunks that hold the
 //!   contents of its files. So each backup is complete by itself, and shares with others whatever
 //!   is equal;
-//! - *indexes* name chunks with their places, so that equal contents are not uploaded twice.
+//! - *indexes* name chunks with their places, so that equal contents are not uploaded twice;
+//! - *refs* say which packs a segment and an index refer to, so that a deletion reads no manifest.
 //!
 //! [`take()`] walks the difference of two snapshots, as a transfer does, and merges it into the
 //! manifest of the backup before. [`restore()`] receives a manifest into an empty volume, as a
@@ -28,6 +29,7 @@ mod manifest;
 mod merge;
 mod pack;
 mod prune;
+mod refs;
 mod restore;
 mod retry;
 mod s3;

@@ -12,14 +12,24 @@ use crate::chunk::Chunk;
 use crate::error::BackupError;
 use crate::manifest::{Entry, Segment, Segments};
 use crate::pack::Packer;
+use crate::refs::packs_of;
+
+/// A segment under construction.
+struct Open {
+    /// Position of its first entry.
+    first: Position,
+    /// Its entries, encoded.
+    bytes: Vec<u8>,
+    /// Chunks that they refer to.
+    pieces: Vec<Chunk>,
+}
 
 /// A manifest under construction.
 pub(crate) struct Merge<'v> {
     old: Segments<'v>,
     /// Entries of the old segment that differences are in.
     entries: VecDeque<Entry>,
-    /// The new segment: position of its first entry, encoded entries.
-    open: Option<(Position, Vec<u8>)>,
+    open: Option<Open>,
     segments: Vec<Segment>,
     lists: Vec<Chunk>,
     packer: Packer<'v>,
@@ -74,17 +84,26 @@ impl<'v> Merge<'v> {
 
     /// Appends an entry.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<(), BackupError> {
-        let (_, bytes) = self.open.get_or_insert_with(|| (entry.at(), Vec::new()));
-        entry.put(bytes);
-        match bytes.len() >= limits::SEGMENT_BYTES {
+        let open = self.open.get_or_insert_with(|| Open {
+            first: entry.at(),
+            bytes: Vec::new(),
+            pieces: Vec::new(),
+        });
+        entry.put(&mut open.bytes);
+        if let Entry::Window { window, .. } = entry {
+            open.pieces.extend(&window.pieces);
+        }
+        match open.bytes.len() >= limits::SEGMENT_BYTES {
             true => self.close(),
             false => Ok(()),
         }
     }
 
     fn close(&mut self) -> Result<(), BackupError> {
-        if let Some((first, bytes)) = self.open.take() {
-            let chunk = self.packer.add(&bytes)?;
+        if let Some(open) = self.open.take() {
+            let packs = packs_of(open.pieces.iter());
+            let chunk = self.packer.add_segment(&open.bytes, packs)?;
+            let first = open.first;
             self.segments.push(Segment { first, chunk });
         }
         self.write_list(limits::SEGMENTS_PER_LIST)

@@ -5,6 +5,7 @@ use weir_base::limits::backup as limits;
 use crate::chunk::{self, Chunk, PackId};
 use crate::error::BackupError;
 use crate::index::{self, Known};
+use crate::refs::{Referrer, Refs};
 use crate::vault::Vault;
 
 /// Puts chunks into a vault that does not have them.
@@ -17,6 +18,8 @@ pub(crate) struct Packer<'v> {
     last: Option<Chunk>,
     /// Chunks that no index names.
     fresh: Vec<Chunk>,
+    /// Packs that the new segments and objects of the index refer to.
+    refs: Refs,
     moved: u64,
 }
 
@@ -29,6 +32,7 @@ impl<'v> Packer<'v> {
             open: Vec::with_capacity(limits::PACK_BYTES + limits::MAX_CHUNK),
             last: None,
             fresh: Vec::new(),
+            refs: Refs::default(),
             moved: 0,
         })
     }
@@ -70,12 +74,25 @@ impl<'v> Packer<'v> {
         Ok(chunk)
     }
 
-    /// Uploads the open pack, and names its chunks in the index.
+    /// Uploads the open pack, names its chunks in the index, and notes what refers to which pack.
     pub(crate) fn flush(&mut self) -> Result<(), BackupError> {
         if !self.open.is_empty() {
             self.upload()?;
         }
-        self.write_index()
+        self.write_index()?;
+        self.moved += self.refs.write(self.vault)?;
+        Ok(())
+    }
+
+    /// Adds a segment of a manifest, whose entries refer to chunks in `packs`.
+    pub(crate) fn add_segment(
+        &mut self,
+        contents: &[u8],
+        packs: Vec<PackId>,
+    ) -> Result<Chunk, BackupError> {
+        let chunk = self.add(contents)?;
+        self.refs.note(Referrer::segment(chunk.id), packs);
+        Ok(chunk)
     }
 
     fn upload(&mut self) -> Result<(), BackupError> {
@@ -93,7 +110,9 @@ impl<'v> Packer<'v> {
     }
 
     fn write_index(&mut self) -> Result<(), BackupError> {
-        self.moved += index::write(self.vault, &self.fresh)?;
+        let refs = &mut self.refs;
+        let mut note = |id, packs| refs.note(id, packs);
+        self.moved += index::write(self.vault, &self.fresh, &mut note)?;
         self.fresh.clear();
         Ok(())
     }

@@ -28,12 +28,16 @@ enum Fault {
     CutsAfter(u32),
     /// Each second request has to be repeated.
     Flaky,
+    /// After so many requests of any kind, nothing answers any more.
+    DeadAfter(u32),
 }
 
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
     fault: Fault,
     requests: u32,
+    /// Reads of packs.
+    reads: u32,
 }
 
 /// A bucket in memory that can be made to fail.
@@ -46,6 +50,7 @@ impl Memory {
             objects: BTreeMap::new(),
             fault: Fault::None,
             requests: 0,
+            reads: 0,
         })))
     }
 
@@ -59,14 +64,25 @@ impl Memory {
         names.cloned().collect()
     }
 
+    /// Returns the number of reads of packs meanwhile.
+    fn reads(&self, act: impl FnOnce()) -> u32 {
+        let before = self.0.lock().unwrap().reads;
+        act();
+        self.0.lock().unwrap().reads - before
+    }
+
     fn edit(&self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
         edit(self.0.lock().unwrap().objects.get_mut(name).unwrap());
     }
 
     fn down(state: &mut State) -> Result<(), BucketError> {
         state.requests += 1;
-        let down = match state.fault {
-            Fault::DownAfter(0) => true,
+        let down = match &mut state.fault {
+            Fault::DownAfter(0) | Fault::DeadAfter(0) => true,
+            Fault::DeadAfter(left) => {
+                *left -= 1;
+                false
+            }
             Fault::Flaky => state.requests.is_multiple_of(2),
             _ => false,
         };
@@ -89,7 +105,7 @@ impl Bucket for Memory {
                 // Saturates: lists of objects are cut by nothing.
                 *left = left.saturating_sub(1);
             }
-            Fault::None | Fault::Flaky => {}
+            Fault::None | Fault::Flaky | Fault::DeadAfter(_) => {}
         }
         state.objects.insert(name.to_owned(), bytes);
         Ok(())
@@ -98,6 +114,7 @@ impl Bucket for Memory {
     fn get(&self, name: &str, from: u64, length: u64) -> Result<Vec<u8>, BucketError> {
         let state = &mut *self.0.lock().unwrap();
         Memory::down(state)?;
+        state.reads += u32::from(name.contains("/packs/"));
         let object = state.objects.get(name);
         let object = object.ok_or_else(|| BucketError::Missing(name.to_owned()))?;
         let rest = object.iter().skip(from as usize).take(length as usize);
@@ -308,6 +325,108 @@ fn what_is_there_is_not_uploaded_again() {
     bench.vault().delete("three").unwrap();
     assert!(prune(&bench.vault()).unwrap().bytes > 4 << 20);
     assert_eq!(bench.memory.names("packs"), [""; 0]);
+}
+
+/// Prunes the vault, and returns the number of reads of packs that it took.
+fn pruned_by(bench: &Bench) -> u32 {
+    let prune = || {
+        prune(&bench.vault()).unwrap();
+    };
+    bench.memory.reads(prune)
+}
+
+/// A deletion reads the lists of segments of the backups that remain, one each here, and segments
+/// only if what they refer to is not noted.
+#[test]
+fn a_deletion_reads_no_manifest() {
+    let bench = Bench::new(23);
+    let vol = bench.machine.volume(&bench.engine, "vol");
+    for n in 0..1500 {
+        create(
+            &vol,
+            vol.root(),
+            &format!("a file with a name of some length {n}"),
+        );
+    }
+    let mut base: Option<Backup> = None;
+    for name in ["a", "b", "c", "d"] {
+        fill(&bench, &vol, name, 3 << 20);
+        bench.snapshot(&vol, name);
+        base = Some(bench.back_up(&vol, name, base.as_ref()).unwrap());
+    }
+    let delete = |name: &str| {
+        bench.vault().delete(name).unwrap();
+        pruned_by(&bench)
+    };
+    assert_eq!(delete("a"), 3);
+    // Notes that are lost are made again.
+    for name in bench.memory.names("/refs/") {
+        bench.memory.0.lock().unwrap().objects.remove(&name);
+    }
+    assert!(delete("b") > 2, "a list and a segment of each of two");
+    assert_eq!(bench.memory.names("/refs/").len(), 1);
+    assert_eq!(pruned_by(&bench), 2);
+    assert_eq!(delete("d"), 1);
+    assert!(bench.memory.names("/packs/").len() < 4);
+    verify(
+        &bench.vault(),
+        &bench.vault().backup("c").unwrap(),
+        &mut quietly,
+    )
+    .unwrap();
+    assert_eq!(delete("c"), 0);
+    assert_eq!(bench.memory.names("v/"), ["v/vault"]);
+}
+
+/// A deletion that is interrupted at any request costs no other backup anything, and the next one
+/// does what it left.
+#[test]
+fn an_interrupted_deletion_is_made_up_for() {
+    let mut bench = Bench::new(29);
+    let vol = bench.machine.volume(&bench.engine, "vol");
+    let kept = fill(&bench, &vol, "kept", 2 << 20);
+    bench.snapshot(&vol, "one");
+    let one = bench.back_up(&vol, "one", None).unwrap();
+    fill(&bench, &vol, "gone", 2 << 20);
+    bench.snapshot(&vol, "two");
+    let two = bench.back_up(&vol, "two", Some(&one)).unwrap();
+    common::run(&vol, |cx| vol.remove(cx, vol.root(), b"gone")).unwrap();
+    bench.snapshot(&vol, "three");
+    let three = bench.back_up(&vol, "three", Some(&two)).unwrap();
+    bench.vault().delete("two").unwrap();
+    let before = bench.memory.0.lock().unwrap().objects.clone();
+    // No repeated requests: each ends the deletion.
+    let vault = || {
+        let rng = Arc::clone(&bench.rng) as Arc<dyn Rng>;
+        Vault::open(Arc::new(bench.memory.clone()), "v", &bench.key, rng).unwrap()
+    };
+    let mut after = None;
+    for requests in 0.. {
+        bench.memory.0.lock().unwrap().objects.clone_from(&before);
+        let open = vault();
+        bench.memory.fault(Fault::DeadAfter(requests));
+        let ended = prune(&open);
+        bench.memory.fault(Fault::None);
+        for backup in [&one, &three] {
+            verify(&vault(), backup, &mut quietly).unwrap();
+        }
+        prune(&vault()).unwrap();
+        let packs = bench.memory.names("/packs/");
+        assert_eq!(
+            after.get_or_insert_with(|| packs.clone()),
+            &packs,
+            "{requests}"
+        );
+        assert_eq!(bench.memory.names("/refs/").len(), 1);
+        assert_eq!(prune(&vault()).unwrap().packs, 0);
+        if ended.is_ok() {
+            assert!(requests > 10, "{requests}");
+            break;
+        }
+    }
+    assert!(after.unwrap().len() < before.keys().filter(|name| name.contains("packs")).count());
+    assert_eq!(bench.restored(&three)["/kept"].content, kept);
+    assert_eq!(bench.restored(&one)["/kept"].content, kept);
 }
 
 /// A backup that is interrupted at any write leaves the vault whole, and the next one uses what was

@@ -26,6 +26,13 @@ pub const KNOWN_CHUNKS: usize = 1 << 20;
 /// Chunks that one object of the index names.
 pub const INDEX_CHUNKS: usize = 1 << 14;
 
+/// Segments and objects of the index of which a vault notes the packs that they refer to. They take
+/// some 100 MB of memory; further ones are read.
+pub const KNOWN_SEGMENTS: usize = 1 << 20;
+
+/// Size in bytes at which an object with such notes is closed.
+pub const REFS_BYTES: usize = 4 << 20;
+
 /// Blocks of a volume that are read ahead for a backup.
 pub const AHEAD_BLOCKS: usize = 2048;
 
