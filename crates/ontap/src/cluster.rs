@@ -95,6 +95,19 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Returns the bytes that it may hold: its own bound, or else what it was made with.
+    pub fn capacity(&self) -> u64 {
+        self.size.unwrap_or(self.details.provisioned)
+    }
+
+    /// Returns ONTAP's word for whether it is served.
+    pub fn state(&self) -> &'static str {
+        match self.details.online {
+            true => "online",
+            false => "offline",
+        }
+    }
+
     /// Returns the bytes of a capacity that may still be used: of the volume's own, and of the
     /// node's.
     pub fn available(&self, capacity: u64) -> u64 {

@@ -12,6 +12,31 @@ pub struct Parameter {
     pub value: &'static str,
     /// True if it has to be there.
     pub required: bool,
+    /// Not shown in help, and never abbreviated.
+    pub aside: bool,
+}
+
+/// Creates an argument that has to be there.
+pub(crate) const fn must(name: &'static str, value: &'static str) -> Parameter {
+    Parameter {
+        name,
+        value,
+        required: true,
+        aside: false,
+    }
+}
+
+/// Creates an argument that may be there.
+pub(crate) const fn may(name: &'static str, value: &'static str) -> Parameter {
+    Parameter {
+        required: false,
+        ..must(name, value)
+    }
+}
+
+/// Creates an argument that takes no value.
+pub(crate) const fn switch(name: &'static str) -> Parameter {
+    may(name, "")
 }
 
 /// A command of the table.
@@ -41,12 +66,9 @@ pub struct Parsed {
     pub in_full: bool,
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
-    /// Queries of a program on fields that are no arguments of the command: names with dashes, and
-    /// values. Empty but for `show` and `report`.
-    pub queries: Vec<(String, String)>,
     /// The caller is a program: `show` returns records in place of a table.
     pub for_programs: bool,
-    /// Fields and queries that the command does not have are passed over.
+    /// Fields and arguments that the command does not have are passed over.
     pub lenient: bool,
 }
 
@@ -58,21 +80,10 @@ impl Parsed {
             .find(|(given, _)| *given == name)
             .map(|(_, value)| value.as_str())
     }
-
-    /// Checks that a program queries no fields; for commands that show what has none.
-    ///
-    /// # Errors
-    /// A message for the user.
-    pub fn without_queries(&self) -> Result<(), String> {
-        match self.queries.first() {
-            Some((name, _)) if !self.lenient => Err(no_argument(name)),
-            _ => Ok(()),
-        }
-    }
 }
 
-/// Returns the message for an argument or a field that a command does not have.
-pub(crate) fn no_argument(name: &str) -> String {
+/// Returns the message for an argument that a command does not have.
+fn no_argument(name: &str) -> String {
     format!("invalid argument \"-{name}\"")
 }
 
@@ -178,7 +189,6 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
         command,
         in_full,
         arguments,
-        queries: Vec::new(),
         for_programs: false,
         lenient: false,
     })
@@ -190,27 +200,17 @@ fn is_value(word: &str) -> bool {
     !word.starts_with('-') || negative(word) || word == "-" || word.starts_with("---")
 }
 
-/// Returns a command with arguments that a program gives as names and values. What a command that
-/// shows does not have as an argument is a query on a field. `lenient`: arguments and fields that
-/// it has neither as are passed over.
+/// Returns a command with arguments that a program gives as names and values. `lenient`: arguments
+/// that it does not have are passed over.
 pub fn of(
     command: &'static Command,
     given: Vec<(String, String)>,
     lenient: bool,
 ) -> Result<Parsed, String> {
-    let shows = command
-        .path
-        .last()
-        .is_some_and(|verb| verb.starts_with("show") || *verb == "report");
     let mut arguments: Vec<(&'static str, String)> = Vec::new();
-    let mut queries: Vec<(String, String)> = Vec::new();
     for (name, value) in given {
         let name = match parameter(command, &name) {
             Ok(parameter) => parameter.name,
-            Err(_) if shows => {
-                queries.push((name.replace('_', "-"), value));
-                continue;
-            }
             Err(_) if lenient => continue,
             Err(why) => return Err(why),
         };
@@ -228,7 +228,6 @@ pub fn of(
         command,
         in_full: true,
         arguments,
-        queries,
         for_programs: true,
         lenient,
     })
@@ -309,7 +308,7 @@ pub(crate) fn parameter(command: &Command, short: &str) -> Result<&'static Param
     let found: Vec<&'static Parameter> = command
         .parameters
         .iter()
-        .filter(|p| p.name.starts_with(&short))
+        .filter(|p| !p.aside && p.name.starts_with(&short))
         .collect();
     match found.as_slice() {
         [one] => Ok(one),

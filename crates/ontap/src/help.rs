@@ -81,7 +81,7 @@ impl<'l> Unfinished<'l> {
             .map(|p| p.name)
             .collect();
         let all = command.map_or(&[][..], |c| c.parameters).iter();
-        all.filter(move |p| !used.contains(&p.name))
+        all.filter(move |p| !p.aside && !used.contains(&p.name))
     }
 
     /// Returns the names that may take the place of the last word, among commands.
@@ -107,7 +107,8 @@ fn listed(value: &str) -> (&str, &str) {
 fn known(command: &'static Command, parameter: &'static Parameter) -> Vec<&'static str> {
     match (parameter.name, parameter.value) {
         ("fields", _) => {
-            let all = command.parameters.iter().map(|p| p.name);
+            let all = command.parameters.iter().filter(|p| !p.aside);
+            let all = all.map(|p| p.name);
             all.filter(|name| !matches!(*name, "fields" | "instance"))
                 .collect()
         }
@@ -248,7 +249,7 @@ pub fn help(line: &str) -> Result<String, String> {
     };
     let named: Vec<&'static Parameter> = match unfinished.command {
         Some(_) => unfinished.open().collect(),
-        None => command.parameters.iter().collect(),
+        None => command.parameters.iter().filter(|p| !p.aside).collect(),
     };
     let prefix = unfinished.last.strip_prefix('-').unwrap_or_default();
     let lines: Vec<String> = named

@@ -14,13 +14,16 @@
 //!   may follow;
 //! - [`query`]: what a value matches; [`value`]: sizes, durations, throttles as text;
 //! - [`cluster`], [`storage`]: what is read and changed;
+//! - [`fields`]: what resources have, in REST and as columns;
 //! - [`table`]: wrapped columns; [`commands`]: what each command does and returns.
 
 pub mod cluster;
 pub mod commands;
+pub mod fields;
 pub mod grammar;
 pub mod help;
 pub mod query;
+mod refusal;
 #[cfg(feature = "script")]
 pub mod script;
 pub mod storage;
@@ -29,6 +32,7 @@ pub mod value;
 pub mod words;
 
 pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
-pub use commands::{Answer, Scalar, call, execute, run};
+pub use commands::{Answer, call, execute, run};
+pub use fields::Scalar;
 pub use help::{complete, help};
 pub use storage::Settings;

@@ -20,8 +20,8 @@ use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
 use crate::storage::{
-    Aggregate, Details, NamedKind, Qtree, QuotaLimits, QuotaRule, QuotaState, QuotaTarget,
-    QuotaUse, Settings, StoragePolicy, Svm,
+    Aggregate, Details, NamedKind, PolicyChange, PolicyKey, Qtree, QuotaLimits, QuotaRule,
+    QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
 };
 
 /// State of the cluster; tests reach in as they like.
@@ -45,6 +45,8 @@ pub struct State {
     pub quota_uses: Vec<QuotaUse>,
     /// The quotas of all volumes are off.
     pub quotas_off: bool,
+    /// Policies of volumes, and machines that were made by name.
+    pub policies: Vec<StoragePolicy>,
     /// Number of times that its partner was to serve.
     pub handed_over: usize,
     /// All that was asked for, in order, refused or not.
@@ -460,7 +462,7 @@ impl State {
                     v.path.volume = to;
                 }
             }
-            Change::Policy { .. } => {}
+            Change::Policy { key, change } => self.change_policy(key, change),
             Change::VolumeDelete(path) => self.volumes.retain(|v| v.path != path),
             Change::VolumeClone {
                 path,
@@ -483,6 +485,29 @@ impl State {
             change => self.change_quotas(change),
         }
         Ok(())
+    }
+
+    fn change_policy(&mut self, key: PolicyKey, change: PolicyChange) {
+        let is_it = |p: &&mut StoragePolicy| p.key == key;
+        match (change, self.policies.iter_mut().find(is_it)) {
+            (PolicyChange::Create { comment, body }, None) => self.policies.push(StoragePolicy {
+                id: 1 + self.policies.len() as u64,
+                key,
+                revision: 1,
+                comment,
+                body,
+                users: 0,
+                system: false,
+            }),
+            (PolicyChange::Set { comment, body, .. }, Some(policy)) => {
+                policy.comment = comment.unwrap_or_else(|| policy.comment.clone());
+                policy.body = body.unwrap_or_else(|| policy.body.clone());
+                policy.revision += 1;
+            }
+            (PolicyChange::Rename(to), Some(policy)) => policy.key.name = to,
+            (PolicyChange::Delete, Some(_)) => self.policies.retain(|p| p.key != key),
+            _ => {}
+        }
     }
 
     fn change_quotas(&mut self, change: Change) {
@@ -565,9 +590,17 @@ impl State {
         v.junction = settings.junction.unwrap_or_else(|| v.junction.clone());
         v.pool = settings.aggregate.unwrap_or_else(|| v.pool.clone());
         let details = &mut v.details;
-        details.comment = settings.comment.unwrap_or_default();
+        let text = |given: Option<String>, to: &mut String| *to = given.unwrap_or(to.clone());
+        text(settings.comment, &mut details.comment);
+        text(settings.export_policy, &mut details.export_policy);
+        text(settings.snapshot_policy, &mut details.snapshot_policy);
+        details.qos_policy = settings.qos_policy.or(details.qos_policy.take());
         details.online = settings.online.unwrap_or(details.online);
         details.permissions = settings.permissions.unwrap_or(details.permissions);
+        let visible = &mut details.snapshot_directory;
+        *visible = settings.snapshot_directory.unwrap_or(*visible);
+        let reserve = &mut details.snapshot_reserve;
+        *reserve = settings.snapshot_reserve.unwrap_or(*reserve);
     }
 
     fn snapshot(&mut self, path: &Path, name: &str) -> Option<&mut Snapshot> {
@@ -623,11 +656,16 @@ impl Cluster for Script {
 
     fn svms(&self) -> Vec<Svm> {
         let mut names: Vec<String> = self.volumes().into_iter().map(|v| v.path.vserver).collect();
+        let made = self.storage_policies(NamedKind::Project);
+        names.extend(made.iter().map(|p| p.key.name.clone()));
         names.sort();
         names.dedup();
-        let svm = |name| Svm {
+        let svm = |name: String| Svm {
+            comment: made
+                .iter()
+                .find(|p| p.key.name == name)
+                .map_or_else(String::new, |p| p.comment.clone()),
             name,
-            comment: String::new(),
             aggregates: vec!["default".to_owned()],
         };
         names.into_iter().map(svm).collect()
@@ -698,8 +736,10 @@ impl Cluster for Script {
         Ok(Vec::new())
     }
 
-    fn storage_policies(&self, _: NamedKind) -> Vec<StoragePolicy> {
-        Vec::new()
+    fn storage_policies(&self, kind: NamedKind) -> Vec<StoragePolicy> {
+        let mut all = self.state().policies.clone();
+        all.retain(|policy| policy.key.kind == kind);
+        all
     }
 
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {

@@ -64,6 +64,13 @@ pub struct Aggregate {
     pub volumes: u64,
 }
 
+impl Aggregate {
+    /// Returns the bytes that its volumes may still use: of its capacity, and of the node's space.
+    pub fn available(&self, physical: &Physical) -> u64 {
+        physical.bound(self.size.saturating_sub(self.used))
+    }
+}
+
 /// A policy's name, unique among those of its kind at its machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyKey {
@@ -320,4 +327,15 @@ pub enum QuotaState {
     Initializing,
     /// They hold.
     On,
+}
+
+impl QuotaState {
+    /// Returns ONTAP's word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            QuotaState::Off => "off",
+            QuotaState::Initializing => "initializing",
+            QuotaState::On => "on",
+        }
+    }
 }

@@ -17,6 +17,10 @@ pub struct Column {
     pub width: usize,
     /// Left out where it repeats the row above.
     pub groups: bool,
+    /// The field that it shows, where it shows one.
+    pub field: &'static str,
+    /// Its cells end at its right edge.
+    pub right: bool,
 }
 
 impl Column {
@@ -26,16 +30,29 @@ impl Column {
             heading,
             width,
             groups: false,
+            field: "",
+            right: false,
         }
     }
 
     /// Creates a column in which a value that repeats from the row above is left out.
     pub const fn grouping(heading: &'static [&'static str], width: usize) -> Column {
         Column {
-            heading,
-            width,
             groups: true,
+            ..Column::new(heading, width)
         }
+    }
+
+    /// Returns the column as one that shows a field.
+    pub const fn of(mut self, field: &'static str) -> Column {
+        self.field = field;
+        self
+    }
+
+    /// Returns the column with cells that end at its right edge.
+    pub const fn right(mut self) -> Column {
+        self.right = true;
+        self
     }
 }
 

@@ -32,6 +32,12 @@ pub fn number(text: &str) -> Option<f64> {
         .map(|n| n * factor)
 }
 
+/// Returns the bytes of a size that is one at least.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    let bytes = number(text)?;
+    (1.0..9.0e18).contains(&bytes).then_some(bytes as u64)
+}
+
 /// Returns `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two
 /// places at most.
 pub fn size(bytes: u64) -> String {
@@ -137,6 +143,64 @@ pub fn long_timestamp(seconds: i64) -> String {
         .unwrap_or_else(|_| "-".to_owned())
 }
 
+/// Reads a throughput: `100MB/s`, `500iops`, `500iops,100MB/s` or `INF`. Returns operations and
+/// bytes a second.
+pub fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
+    if text.eq_ignore_ascii_case("inf") {
+        return Some((None, None));
+    }
+    let mut out = (None, None);
+    for part in text.split(',').map(str::trim) {
+        let lower = part.to_ascii_lowercase();
+        match (lower.strip_suffix("iops"), lower.strip_suffix("/s")) {
+            (Some(digits), _) => out.0 = Some(digits.parse().ok().filter(|n| *n > 0)?),
+            (None, Some(size)) => {
+                let bytes = number(size)?;
+                out.1 = Some(bytes as u64).filter(|n| *n > 0);
+                out.1?;
+            }
+            (None, None) => out.0 = Some(lower.parse().ok().filter(|n| *n > 0)?),
+        }
+    }
+    Some(out)
+}
+
+/// Returns a part of a whole in percent; 0 of nothing.
+pub fn part(used: u64, of: u64) -> u64 {
+    let percent = (u128::from(used) * 100).checked_div(u128::from(of));
+    u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// Returns permission bits as ONTAP shows them: `---rwxr-xr-x`.
+pub fn signs(mode: u32) -> String {
+    let bit = |(at, sign): (usize, char)| match mode >> (8 - at) & 1 {
+        1 => sign,
+        _ => '-',
+    };
+    let nine: String = "rwxrwxrwx".chars().enumerate().map(bit).collect();
+    format!("---{nine}")
+}
+
+/// Reads permission bits: octal digits, or `---rwxr-xr-x`.
+///
+/// `None`: neither.
+pub fn mode(text: &str) -> Option<u32> {
+    let signs = text.strip_prefix("---").unwrap_or(text);
+    let symbolic = || {
+        let mut bits = signs.bytes().zip(b"rwxrwxrwx".iter());
+        bits.try_fold(0_u32, |mode, (given, sign)| match given {
+            b'-' => Some(mode << 1),
+            given if given == *sign => Some(mode << 1 | 1),
+            _ => None,
+        })
+    };
+    let found = match signs.len() {
+        9 => symbolic(),
+        _ => u32::from_str_radix(text, 8).ok(),
+    };
+    found.filter(|mode| *mode <= 0o7777)
+}
+
 /// Returns the number of tries in ONTAP's words.
 pub fn tries(tries: u32) -> String {
     match tries {
@@ -218,6 +282,23 @@ mod tests {
         assert_eq!(parse_throttle("2147483648"), Some(Some(THROTTLE_MOST)));
         for refused in ["3", "2147483649", "-1", "8MB", "", "99999999999999999999"] {
             assert_eq!(parse_throttle(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn throughputs_as_written() {
+        const MIB: u64 = 1 << 20;
+        for (text, wanted) in [
+            ("100MB/s", Some((None, Some(100 * MIB)))),
+            ("500iops", Some((Some(500), None))),
+            ("500IOPS,2GB/s", Some((Some(500), Some(2048 * MIB)))),
+            ("500", Some((Some(500), None))),
+            ("INF", Some((None, None))),
+            ("0iops", None),
+            ("fast", None),
+            ("MB/s", None),
+        ] {
+            assert_eq!(throughput(text), wanted, "{text}");
         }
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::listing::texts;
 use super::refusal::{Answered, Refusal};
 
 /// The fields of a body that were not taken yet.
@@ -57,6 +56,14 @@ impl Fields {
     /// Returns true if a field is there and not taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
+    }
+
+    /// Returns true if a field is there, with nothing in it: `null` or an empty text.
+    pub fn is_nothing(&self, name: &str) -> bool {
+        match self.0.get(name) {
+            Some(Value::String(text)) => text.is_empty(),
+            found => found.is_some_and(Value::is_null),
+        }
     }
 
     /// Takes a text; `null` and nothing are the same.
@@ -139,36 +146,9 @@ impl Fields {
                 Some(Value::String(text)) => text,
                 Some(other) => other.to_string(),
             };
-            if !here.split('|').any(|here| given.eq_ignore_ascii_case(here)) {
+            if !weir_ontap::fields::is_only(here, &given) {
                 let here = here.split('|').next().unwrap_or_default();
                 return Err(Refusal::not_here(name, &format!("it is \"{here}\" here")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses every field whose value is not the one that `record` has; `why` is the reason for
-    /// people. `known` are the fields of the resource.
-    ///
-    /// # Errors
-    /// A field with another value, or one that the resource does not have.
-    pub fn same_as(self, record: &Value, known: &[&str], why: &str) -> Answered<()> {
-        for (name, given) in self.0 {
-            let is =
-                |k: &&str| *k == name || k.strip_prefix(&name).is_some_and(|k| k.starts_with('.'));
-            if !known.iter().any(is) {
-                return Err(Refusal::unexpected(&name));
-            }
-            let mut given = texts(&given, "");
-            let mut here = texts(record, &name);
-            given.sort_unstable();
-            here.sort_unstable();
-            if given != here {
-                let here = here.join(",");
-                return Err(Refusal::not_here(
-                    &name,
-                    &format!("it is \"{here}\" here: {why}"),
-                ));
             }
         }
         Ok(())
@@ -200,7 +180,7 @@ impl Fields {
     pub fn done_of(self, known: &[&str]) -> Answered<()> {
         match self.0.into_keys().next() {
             None => Ok(()),
-            Some(name) if known.contains(&name.as_str()) => {
+            Some(name) if known.iter().any(|k| is_part(k, &name)) => {
                 Err(Refusal::not_here(&name, "it is not served here"))
             }
             Some(name) => Err(Refusal::unexpected(&name)),
@@ -217,6 +197,12 @@ impl Fields {
             Some(name) => Err(Refusal::unexpected(&name)),
         }
     }
+}
+
+/// Returns true if a dotted name is this one, or a part of it.
+fn is_part(name: &str, of: &str) -> bool {
+    let rest = name.strip_prefix(of);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -1,114 +1,36 @@
 //! `protocols/nfs/export-policies`, and their rules.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use weir_ontap::fields::Way;
+use weir_ontap::fields::export::{Draft, RULES, Rule, RuleDraft, TABLE, rules};
 use weir_ontap::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, StoragePolicy};
 
 use super::body::Fields;
-use super::listing::Listing;
-use super::named::{all, delete, edit, find, id_of, key, made, rename, submit};
+use super::named::{all, delete, edit, find, key, made, rename, submit};
 use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply, itself};
-use super::svms::svm;
+use super::resource;
+use super::surface::{Asked, Reply};
 use crate::route::Verb;
 
-const EXPORTS: &[&str] = &[
-    "id",
-    "name",
-    "svm.name",
-    "svm.uuid",
-    "rules.index",
-    "rules.clients.match",
-    "rules.protocols",
-    "rules.ro_rule",
-    "rules.rw_rule",
-    "rules.superuser",
-    "rules.anonymous_user",
-    "rules.allow_suid",
-    "rules.chown_mode",
-    "rules.ntfs_unix_security",
-    "rules.allow_device_creation",
-];
-
-const RULES: &[&str] = &[
-    "index",
-    "clients.match",
-    "protocols",
-    "ro_rule",
-    "rw_rule",
-    "superuser",
-    "anonymous_user",
-    "allow_suid",
-    "chown_mode",
-    "ntfs_unix_security",
-    "allow_device_creation",
-    "policy.name",
-    "policy.id",
-    "svm.name",
-    "svm.uuid",
-];
-
-/// Fields of a rule that have one value here, and no other.
-const RULE_FIXED: &[(&str, &str)] = &[
-    ("allow_suid", "true"),
-    ("allow_device_creation", "true"),
-    ("chown_mode", "restricted"),
-    ("ntfs_unix_security", "fail"),
-];
-
-fn rules_of(policy: &StoragePolicy) -> &[ExportRule] {
-    match &policy.body {
-        PolicyBody::Export(rules) => rules,
-        _ => &[],
-    }
-}
-
-fn export_link(policy: &StoragePolicy) -> String {
-    format!("/api/protocols/nfs/export-policies/{}", id_of(policy))
-}
-
-fn rule(policy: Option<&StoragePolicy>, rule: &ExportRule) -> Value {
-    let clients: Vec<Value> = rule.clients.iter().map(|c| json!({"match": c})).collect();
-    let mut out = json!({
-        "index": rule.index,
-        "clients": clients,
-        "protocols": rule.protocols,
-        "ro_rule": rule.ro,
-        "rw_rule": rule.rw,
-        "superuser": rule.superuser,
-        "anonymous_user": rule.anonymous,
-        "allow_suid": true,
-        "chown_mode": "restricted",
-        "ntfs_unix_security": "fail",
-        "allow_device_creation": true,
-    });
-    if let (Some(policy), Some(out)) = (policy, out.as_object_mut()) {
-        let link = format!("{}/rules/{}", export_link(policy), rule.index);
-        out.insert("_links".to_owned(), itself(&link));
-        out.insert(
-            "policy".to_owned(),
-            json!({"id": id_of(policy), "name": policy.key.name}),
-        );
-        out.insert("svm".to_owned(), svm(&policy.key.svm));
-    }
-    out
-}
-
-fn export(policy: &StoragePolicy) -> Value {
-    let rules: Vec<Value> = rules_of(policy).iter().map(|r| rule(None, r)).collect();
-    json!({
-        "_links": itself(&export_link(policy)),
-        "id": id_of(policy),
-        "name": policy.key.name,
-        "svm": svm(&policy.key.svm),
-        "rules": rules,
-    })
-}
-
-/// Returns a rule from a body; what it does not say is as `before`, or as in ONTAP.
-fn read_rule(fields: &mut Fields, before: Option<&ExportRule>, index: u32) -> Answered<ExportRule> {
+/// Reads a rule; what the body does not say is as `before`, or as in ONTAP. Returns the index that
+/// it says as well.
+fn read_rule(
+    a: &Asked<'_>,
+    fields: &mut Fields,
+    before: Option<&ExportRule>,
+) -> Answered<(ExportRule, Option<u32>)> {
+    let mut draft = RuleDraft::default();
+    resource::read(a, &RULES, fields, Way::Modify, &mut draft, None)?;
+    let index = match draft.index {
+        None => None,
+        Some(n) => match u32::try_from(n).ok().filter(|n| *n > 0) {
+            Some(n) => Some(n),
+            None => return Err(Refusal::value("index", &n.to_string(), "1 and more")),
+        },
+    };
     let any = || vec!["any".to_owned()];
     let mut rule = before.cloned().unwrap_or_else(|| ExportRule {
-        index,
+        index: 0,
         clients: Vec::new(),
         protocols: any(),
         ro: Vec::new(),
@@ -116,38 +38,18 @@ fn read_rule(fields: &mut Fields, before: Option<&ExportRule>, index: u32) -> An
         superuser: any(),
         anonymous: "65534".to_owned(),
     });
-    match fields.take("clients") {
-        None | Some(Value::Null) => {}
-        Some(list) => {
-            let text = |one: &Value| Some(one.get("match")?.as_str()?.to_owned());
-            let all = list
-                .as_array()
-                .map(|all| all.iter().map(text).collect::<Option<Vec<_>>>());
-            match all.flatten() {
-                Some(all) => rule.clients = all,
-                None => {
-                    let kind = "a list of objects with \"match\"";
-                    return Err(Refusal::value("clients", &list.to_string(), kind));
-                }
-            }
-        }
-    }
-    for (name, to) in [
-        ("protocols", &mut rule.protocols),
-        ("ro_rule", &mut rule.ro),
-        ("rw_rule", &mut rule.rw),
-        ("superuser", &mut rule.superuser),
+    for (given, to) in [
+        (draft.clients, &mut rule.clients),
+        (draft.protocols, &mut rule.protocols),
+        (draft.ro, &mut rule.ro),
+        (draft.rw, &mut rule.rw),
+        (draft.superuser, &mut rule.superuser),
     ] {
-        if let Some(list) = fields.list(name)? {
+        if let Some(list) = given {
             *to = list;
         }
     }
-    match fields.take("anonymous_user") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(text)) => rule.anonymous = text,
-        Some(other) => rule.anonymous = other.to_string(),
-    }
-    fields.fixed(RULE_FIXED)?;
+    rule.anonymous = draft.anonymous.unwrap_or(rule.anonymous);
     for (name, empty) in [
         ("clients", rule.clients.is_empty()),
         ("ro_rule", rule.ro.is_empty()),
@@ -157,11 +59,11 @@ fn read_rule(fields: &mut Fields, before: Option<&ExportRule>, index: u32) -> An
             return Err(Refusal::required(name));
         }
     }
-    Ok(rule)
+    Ok((rule, index))
 }
 
 /// Returns `rules` of a policy's body, numbered from 1 unless they say otherwise.
-fn read_rules(fields: &mut Fields) -> Answered<Option<Vec<ExportRule>>> {
+fn read_rules(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Vec<ExportRule>>> {
     let list = match fields.take("rules") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(list)) => list,
@@ -176,68 +78,59 @@ fn read_rules(fields: &mut Fields) -> Answered<Option<Vec<ExportRule>>> {
     let mut out: Vec<ExportRule> = Vec::new();
     for (body, place) in list.iter().zip(1..) {
         let mut fields = Fields::read(body)?;
-        let index = index(&mut fields)?.unwrap_or(place);
-        out.push(read_rule(&mut fields, None, index)?);
-        fields.done_of(RULES)?;
+        let (rule, index) = read_rule(a, &mut fields, None)?;
+        let index = index.unwrap_or(place);
+        out.push(ExportRule { index, ..rule });
     }
     out.sort_by_key(|r| r.index);
     Ok(Some(out))
 }
 
-fn index(fields: &mut Fields) -> Answered<Option<u32>> {
-    match fields.number("index")? {
-        None => Ok(None),
-        Some(n) => match u32::try_from(n).ok().filter(|n| *n > 0) {
-            Some(n) => Ok(Some(n)),
-            None => Err(Refusal::value("index", &n.to_string(), "1 and more")),
-        },
-    }
-}
-
 /// Handles requests to `protocols/nfs/export-policies`.
 pub fn list_or_change(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
     const KIND: NamedKind = NamedKind::Export;
+    let read = |way| -> Answered<(Draft, Option<Vec<ExportRule>>)> {
+        let mut draft = Draft::default();
+        let mut fields = Fields::read(&a.call.body)?;
+        let rules = read_rules(a, &mut fields)?;
+        resource::read(a, &TABLE, &mut fields, way, &mut draft, None)?;
+        Ok((draft, rules))
+    };
     match (verb, path) {
         // Ansible writes a slash behind the collection.
-        (Verb::Get, [] | [""]) => {
-            let listing = Listing::parse(&a.call.query, EXPORTS)?;
-            let records = all(a, KIND).iter().map(export).collect();
-            Ok(listing.reply(
-                &a.here(),
-                &["id", "name"],
-                &["svm.name", "name", "id"],
-                records,
-            ))
-        }
-        (Verb::Get, [id]) => {
-            let listing = Listing::parse(&a.call.query, EXPORTS)?;
-            Ok(listing.one(&["id", "name"], export(&find(a, KIND, id)?)))
+        (Verb::Get, [] | [_]) => {
+            let one = !matches!(path, [] | [""]);
+            resource::get(a, &TABLE, one, |_| all(a, KIND))
         }
         (Verb::Post, []) => {
             a.only(&[])?;
-            let mut fields = Fields::read(&a.call.body)?;
-            let (key, comment) = (key(a, &mut fields, KIND)?, String::new());
-            let body = PolicyBody::Export(read_rules(&mut fields)?.unwrap_or_default());
-            fields.done_of(EXPORTS)?;
+            let (draft, rules) = read(Way::Create)?;
+            let key = key(KIND, draft.name, draft.svm)?;
+            let body = PolicyBody::Export(rules.unwrap_or_default());
+            let comment = String::new();
             submit(a, key.clone(), PolicyChange::Create { comment, body })?;
-            made(a, &key, |p| (export_link(p), export(p)))
+            resource::made(a, &TABLE, made(a, &key))
         }
         (Verb::Patch, [id]) => {
             a.only(&[])?;
             let policy = find(a, KIND, id)?;
-            let mut fields = Fields::read(&a.call.body)?;
-            let to = fields.text("name")?;
-            let rules = read_rules(&mut fields)?;
-            fields.done_of(EXPORTS)?;
+            let (draft, rules) = read(Way::Modify)?;
             edit(a, KIND, id, None, |_| {
                 Ok(rules.clone().map(PolicyBody::Export))
             })?;
-            rename(a, &policy, to)?;
+            rename(a, &policy, draft.name)?;
             a.done(None)
         }
         (Verb::Delete, [id]) => delete(a, KIND, id),
         (_, [id, "rules", rest @ ..]) => export_rules(a, verb, id, rest),
         _ => Err(Refusal::no_api()),
+    }
+}
+
+fn row(policy: &StoragePolicy, rule: &ExportRule) -> Rule {
+    Rule {
+        policy: Some(policy.clone()),
+        rule: rule.clone(),
     }
 }
 
@@ -250,35 +143,30 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
     };
     let policy = find(a, KIND, id)?;
     let found = |of: &StoragePolicy, index: u32| {
-        let found = rules_of(of).iter().find(|r| r.index == index).cloned();
+        let found = rules(of).iter().find(|r| r.index == index).cloned();
         found.ok_or_else(Refusal::no_entry)
     };
     match (verb, at) {
-        (Verb::Get, None) => {
-            let listing = Listing::parse(&a.call.query, RULES)?;
-            let records = rules_of(&policy)
-                .iter()
-                .map(|r| rule(Some(&policy), r))
-                .collect();
-            Ok(listing.reply(&a.here(), &["index"], &["index"], records))
-        }
-        (Verb::Get, Some(at)) => {
-            let listing = Listing::parse(&a.call.query, RULES)?;
-            Ok(listing.one(&["index"], rule(Some(&policy), &found(&policy, at)?)))
+        (Verb::Get, _) => {
+            let rows = |_| {
+                rules(&policy)
+                    .iter()
+                    .map(|rule| row(&policy, rule))
+                    .collect()
+            };
+            resource::get(a, &RULES, at.is_some(), rows)
         }
         (Verb::Post, None) => {
             a.only(&[])?;
             let mut fields = Fields::read(&a.call.body)?;
-            let asked = index(&mut fields)?;
-            let new = read_rule(&mut fields, None, 0)?;
-            fields.done_of(RULES)?;
+            let (new, asked) = read_rule(a, &mut fields, None)?;
             let place = |of: &StoragePolicy| {
-                let last = rules_of(of).last().map_or(0, |r| r.index);
+                let last = rules(of).last().map_or(0, |r| r.index);
                 asked.unwrap_or(last.saturating_add(1))
             };
             edit(a, KIND, id, None, |policy| {
                 Ok(Some(PolicyBody::Export(inserted(
-                    rules_of(policy),
+                    rules(policy),
                     &new,
                     place(policy),
                 ))))
@@ -286,13 +174,13 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
             let index = place(&policy);
             let after = find(a, KIND, id)?;
             let made = ExportRule { index, ..new };
-            let link = format!("{}/rules/{index}", export_link(&after));
-            a.done(Some((link, rule(Some(&after), &made))))
+            resource::made(a, &RULES, Some(row(&after, &made)))
         }
         (Verb::Patch, Some(at)) => {
             a.only(&["new_index"])?;
             let mut fields = Fields::read(&a.call.body)?;
-            let named = index(&mut fields)?;
+            // Read once: the fields are taken out of the body.
+            let (changed, named) = read_rule(a, &mut fields, Some(&found(&policy, at)?))?;
             let to = match a.parameter("new_index") {
                 None => named,
                 Some(text) => match text.parse().ok().filter(|n| *n > 0) {
@@ -300,12 +188,9 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
                     None => return Err(Refusal::value("new_index", text, "1 and more")),
                 },
             };
-            // Read once: the fields are taken out of the body.
-            let changed = read_rule(&mut fields, Some(&found(&policy, at)?), at)?;
-            fields.done_of(RULES)?;
             edit(a, KIND, id, None, |policy| {
                 found(policy, at)?;
-                let others: Vec<ExportRule> = rules_of(policy)
+                let others: Vec<ExportRule> = rules(policy)
                     .iter()
                     .filter(|r| r.index != at)
                     .cloned()
@@ -322,7 +207,7 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
             a.only(&[])?;
             edit(a, KIND, id, None, |policy| {
                 found(policy, at)?;
-                let left = rules_of(policy).iter().filter(|r| r.index != at).cloned();
+                let left = rules(policy).iter().filter(|r| r.index != at).cloned();
                 Ok(Some(PolicyBody::Export(left.collect())))
             })?;
             a.done(None)

@@ -9,7 +9,7 @@
 //! minute.)
 //!
 //! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry;
-//!   [`refusal`];
+//!   [`resource`]: both by tables of fields; [`refusal`];
 //! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes),
 //!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`], [`network`],
 //!   [`services`], [`qtrees`]: the resources; [`absent`]: those that no server of this kind has;
@@ -27,6 +27,7 @@ mod private_cli;
 mod qtrees;
 mod refusal;
 mod relationships;
+mod resource;
 mod services;
 mod snapshots;
 mod surface;
@@ -66,23 +67,23 @@ impl Asked<'_> {
         };
         match (verb, path.as_slice()) {
             (Get, ["cluster"]) => node::cluster(self),
-            (Get, ["cluster", "nodes"]) => node::nodes(self, None),
-            (Get, ["cluster", "nodes", uuid]) => node::nodes(self, Some(uuid)),
+            (Get, ["cluster", "nodes"]) => node::nodes(self, false),
+            (Get, ["cluster", "nodes", _]) => node::nodes(self, true),
             (Get, ["cluster", "jobs"]) => node::jobs(self, None),
             (Get, ["cluster", "jobs", uuid]) => node::jobs(self, Some(uuid)),
-            (Get, ["cluster", "schedules"]) => node::schedules(self, None),
-            (Get, ["cluster", "schedules", uuid]) => node::schedules(self, Some(uuid)),
+            (Get, ["cluster", "schedules"]) => node::schedules(self, false),
+            (Get, ["cluster", "schedules", _]) => node::schedules(self, true),
             (Post, ["cluster", "schedules"]) => node::create_schedule(self),
             (Delete, ["cluster", "schedules", uuid]) => node::delete_schedule(self, uuid),
-            (Get, ["cluster", "peers"]) => node::peers(self, None),
-            (Get, ["cluster", "peers", uuid]) => node::peers(self, Some(uuid)),
+            (Get, ["cluster", "peers"]) => node::peers(self, false),
+            (Get, ["cluster", "peers", _]) => node::peers(self, true),
             (Post, ["cluster", "peers"]) => node::create_peer(self),
             (Delete, ["cluster", "peers", uuid]) => node::delete_peer(self, uuid),
-            (Get, ["svm", "svms"]) => svms::list(self, None),
-            (Get, ["svm", "svms", uuid]) => svms::list(self, Some(uuid)),
+            (Get, ["svm", "svms"]) => svms::list(self, false),
+            (Get, ["svm", "svms", _]) => svms::list(self, true),
             (Post, ["svm", "svms"]) => svms::create(self),
-            (Patch, ["svm", "svms", uuid]) => svms::modify(self, uuid),
-            (Delete, ["svm", "svms", uuid]) => svms::delete(self, uuid),
+            (Patch, ["svm", "svms", _]) => svms::modify(self),
+            (Delete, ["svm", "svms", _]) => svms::delete(self),
             (Get, ["svm", "peers"]) => svms::svm_peers(self),
             (_, ["network", "ip", "interfaces", rest @ ..]) => {
                 network::interfaces(self, verb, rest)
@@ -92,9 +93,9 @@ impl Asked<'_> {
             (_, ["protocols", "nfs", "services", rest @ ..]) => {
                 services::nfs_services(self, verb, rest)
             }
-            (Patch, ["cluster", "nodes", uuid]) => node::change_node(self, uuid),
-            (Get, ["storage", "aggregates"]) => svms::aggregates(self, None),
-            (Get, ["storage", "aggregates", uuid]) => svms::aggregates(self, Some(uuid)),
+            (Patch, ["cluster", "nodes", _]) => node::change_node(self),
+            (Get, ["storage", "aggregates"]) => svms::aggregates(self, false),
+            (Get, ["storage", "aggregates", _]) => svms::aggregates(self, true),
             (_, ["protocols", "nfs", "export-policies", rest @ ..]) => {
                 exports::list_or_change(self, verb, rest)
             }
@@ -102,13 +103,13 @@ impl Asked<'_> {
             (_, ["storage", "snapshot-policies", rest @ ..]) => {
                 named::snapshot_policies(self, verb, rest)
             }
-            (Get, ["storage", "volumes"]) => volumes::list(self, None),
-            (Get, ["storage", "volumes", uuid]) => volumes::list(self, Some(uuid)),
+            (Get, ["storage", "volumes"]) => volumes::list(self, false),
+            (Get, ["storage", "volumes", _]) => volumes::list(self, true),
             (Post, ["storage", "volumes"]) => volumes::create(self),
             (Patch, ["storage", "volumes", uuid]) => volumes::change(self, uuid),
             (Delete, ["storage", "volumes", uuid]) => volumes::delete(self, uuid),
-            (Get, ["storage", "volumes", v, "snapshots"]) => snapshots::list(self, v, None),
-            (Get, ["storage", "volumes", v, "snapshots", s]) => snapshots::list(self, v, Some(s)),
+            (Get, ["storage", "volumes", v, "snapshots"]) => snapshots::list(self, v, false),
+            (Get, ["storage", "volumes", v, "snapshots", _]) => snapshots::list(self, v, true),
             (Post, ["storage", "volumes", v, "snapshots"]) => snapshots::create(self, v),
             (Patch, ["storage", "volumes", v, "snapshots", s]) => snapshots::change(self, v, s),
             (Delete, ["storage", "volumes", v, "snapshots", s]) => snapshots::delete(self, v, s),
@@ -133,8 +134,8 @@ impl Asked<'_> {
             (Get, ["relationships", uuid, "transfers", t]) => transfers::list(self, uuid, Some(t)),
             (Post, ["relationships", uuid, "transfers"]) => transfers::create(self, uuid),
             (Patch, ["relationships", uuid, "transfers", t]) => transfers::change(self, uuid, t),
-            (Get, ["policies"]) => policies::list(self, None),
-            (Get, ["policies", uuid]) => policies::list(self, Some(uuid)),
+            (Get, ["policies"]) => policies::list(self, false),
+            (Get, ["policies", _]) => policies::list(self, true),
             (Post, ["policies"]) => policies::create(self),
             (Patch, ["policies", uuid]) => policies::change(self, uuid),
             (Delete, ["policies", uuid]) => policies::delete(self, uuid),

@@ -1,29 +1,18 @@
 //! `cluster`: the node's identity, jobs, schedules, peers.
 
 use serde_json::{Value, json};
-use weir_ontap::cluster::{NamedSchedule, Peer};
-use weir_ontap::commands::failover;
 use weir_ontap::commands::node::fingerprint;
+use weir_ontap::fields::node::{RELEASE, version};
+use weir_ontap::fields::{Way, node, peer, schedule};
+use weir_ontap::value::identity as uuid;
 use weir_relations::manager::Verb;
 use weir_relations::schedule::{Numbers, Schedule};
 
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
+use super::resource;
 use super::surface::{Asked, Job, Reply, itself, time};
-use weir_ontap::value::identity as uuid;
-use weir_ontap::value::iso_duration as duration;
-
-/// The release whose interface this follows. Clients decide by it what they may ask for.
-const RELEASE: (u32, u32, u32) = (9, 15, 1);
-
-fn version() -> String {
-    let (generation, major, minor) = RELEASE;
-    format!(
-        "Weir {}, with the interface of ONTAP {generation}.{major}.{minor}",
-        env!("CARGO_PKG_VERSION")
-    )
-}
 
 /// Handles GET of the cluster.
 pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
@@ -49,103 +38,29 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.one(&["uuid", "name"], record))
 }
 
+fn row(a: &Asked<'_>) -> node::Row {
+    node::row(a.cluster, Some(a.call.node))
+}
+
 /// Handles GET of nodes: this one, with the pair that it is one of as ONTAP has high availability.
-/// The cost of its mirror is in `ha.mirror`, which ONTAP does not have.
-pub fn nodes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let listing = Listing::parse(&a.call.query, NODES)?;
-    let record = node(a);
-    let is_own = |id: &str| record.get("uuid").and_then(Value::as_str) == Some(id);
-    match id {
-        None => Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], vec![record])),
-        Some(id) if is_own(id) => Ok(listing.one(&["uuid", "name"], record)),
-        Some(_) => Err(Refusal::no_entry()),
-    }
+pub fn nodes(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    resource::get(a, &node::TABLE, one, |_| vec![row(a)])
 }
 
 /// Handles PATCH of a node: nothing of it can be changed here.
-pub fn change_node(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+pub fn change_node(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
-    let record = node(a);
-    if record.get("uuid").and_then(Value::as_str) != Some(id) {
-        return Err(Refusal::no_entry());
-    }
-    let why = "the node is as its server was started";
-    Fields::read(&a.call.body)?.same_as(&record, NODES, why)?;
+    let like = resource::found(a, &node::TABLE, vec![row(a)])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    resource::read(
+        a,
+        &node::TABLE,
+        &mut fields,
+        Way::Modify,
+        &mut (),
+        Some(&like),
+    )?;
     a.done(None)
-}
-
-const NODES: &[&str] = &[
-    "uuid",
-    "name",
-    "state",
-    "serial_number",
-    "system_id",
-    "model",
-    "location",
-    "owner",
-    "membership",
-    "vendor_serial_number",
-    "storage_configuration",
-    "is_spares_low",
-    "version.full",
-    "version.generation",
-    "version.major",
-    "version.minor",
-    "ha.enabled",
-    "ha.partners",
-    "ha.interconnect.state",
-    "ha.takeover_check.takeover_possible",
-    "ha.takeover_check.reasons",
-    "ha.mirror.lag",
-    "ha.mirror.position",
-    "ha.mirror.waited_mean",
-    "ha.mirror.waited_p99",
-    "ha.mirror.sent_per_written",
-    "management_interfaces.ip.address",
-];
-
-/// Returns the UUID of the node.
-pub(super) fn own_uuid(a: &Asked<'_>) -> String {
-    uuid("node", &a.cluster.name())
-}
-
-fn node(a: &Asked<'_>) -> Value {
-    let own = own_uuid(a);
-    let (generation, major, minor) = RELEASE;
-    let ha = match a.cluster.failover() {
-        None => json!({"enabled": false}),
-        Some(pair) => json!({
-            "enabled": true,
-            "partners": [{"name": pair.partner}],
-            "interconnect": {"state": if pair.connected { "up" } else { "down" }},
-            "takeover_check": {
-                "takeover_possible": pair.possible,
-                "reasons": failover::reason(&pair).into_iter().collect::<Vec<_>>(),
-            },
-            "mirror": {
-                "lag": pair.lag,
-                "position": pair.position,
-                // Latency in the last minute, in microseconds.
-                "waited_mean": pair.cost.mean.as_micros() as u64,
-                "waited_p99": pair.cost.p99.as_micros() as u64,
-                "sent_per_written": pair.cost.sent_per_written,
-            },
-        }),
-    };
-    json!({
-        "_links": itself(&format!("/api/cluster/nodes/{own}")),
-        "uuid": own,
-        "name": a.cluster.name(),
-        "state": "up",
-        // The node is known by its cluster's identity, which never changes.
-        "serial_number": a.cluster.uuid(),
-        "system_id": a.cluster.uuid(),
-        "model": "Weir",
-        "membership": "member",
-        "version": {"full": version(), "generation": generation, "major": major, "minor": minor},
-        "ha": ha,
-        "management_interfaces": [{"ip": {"address": a.call.node}}],
-    })
 }
 
 /// Handles GET of jobs: they have all ended.
@@ -192,75 +107,9 @@ pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     }
 }
 
-fn schedule(s: &NamedSchedule) -> Value {
-    let id = uuid("schedule", &s.name);
-    let mut out = json!({
-        "_links": itself(&format!("/api/cluster/schedules/{id}")),
-        "uuid": id,
-        "name": s.name,
-        "scope": "cluster",
-    });
-    let (kind, name, value) = match s.schedule {
-        Schedule::Every(seconds) => {
-            let every = json!(duration(u64::from(seconds)));
-            ("interval", "interval", every)
-        }
-        Schedule::At {
-            minutes,
-            hours,
-            days,
-            months,
-            weekdays,
-        } => {
-            let mut cron = json!({"minutes": minutes.list()});
-            for (name, numbers, every) in [
-                ("hours", hours, Numbers::all(0, 23)),
-                ("days", days, Numbers::all(1, 31)),
-                ("months", months, Numbers::all(1, 12)),
-                ("weekdays", weekdays, Numbers::all(0, 6)),
-            ] {
-                // Every one is none, in ONTAP's way.
-                if let (true, Some(cron)) = (numbers != every, cron.as_object_mut()) {
-                    cron.insert(name.to_owned(), json!(numbers.list()));
-                }
-            }
-            ("cron", "cron", cron)
-        }
-    };
-    if let Some(out) = out.as_object_mut() {
-        out.insert("type".to_owned(), json!(kind));
-        out.insert(name.to_owned(), value);
-    }
-    out
-}
-
-/// Handles GET of schedules; with `id`, of one.
-pub fn schedules(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "name",
-        "type",
-        "scope",
-        "interval",
-        "cron.minutes",
-        "cron.hours",
-        "cron.days",
-        "cron.months",
-        "cron.weekdays",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    let all = a.cluster.schedules();
-    match id {
-        None => {
-            let records = all.iter().map(schedule).collect();
-            Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], records))
-        }
-        Some(id) => {
-            let one = all.iter().find(|s| uuid("schedule", &s.name) == id);
-            let one = schedule(one.ok_or_else(Refusal::no_entry)?);
-            Ok(listing.one(&["uuid", "name"], one))
-        }
-    }
+/// Handles GET of schedules, or of the one whose path it is.
+pub fn schedules(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    resource::get(a, &schedule::TABLE, one, |_| a.cluster.schedules())
 }
 
 /// Numbers of a cron field; none are every one.
@@ -319,18 +168,23 @@ fn interval(text: &str) -> Option<u32> {
 pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
-    let name = fields
-        .text("name")?
-        .ok_or_else(|| Refusal::required("name"))?;
-    let every = fields.text("interval")?;
     let minutes = numbers(&mut fields, "cron.minutes", 0, 59)?;
     let hours = numbers(&mut fields, "cron.hours", 0, 23)?;
     let days = numbers(&mut fields, "cron.days", 1, 31)?;
     let months = numbers(&mut fields, "cron.months", 1, 12)?;
     let weekdays = numbers(&mut fields, "cron.weekdays", 0, 6)?;
-    fields.ignore(&["type", "svm.name", "svm.uuid", "scope"]);
-    fields.done()?;
-    let schedule = match (every, minutes) {
+    fields.ignore(&["svm.name", "svm.uuid"]);
+    let mut draft = schedule::Draft::default();
+    resource::read(
+        a,
+        &schedule::TABLE,
+        &mut fields,
+        Way::Create,
+        &mut draft,
+        None,
+    )?;
+    let name = draft.name.ok_or_else(|| Refusal::required("name"))?;
+    let schedule = match (draft.interval, minutes) {
         (Some(text), None) => match interval(&text) {
             Some(seconds) => Schedule::Every(seconds),
             None => return Err(Refusal::value("interval", &text, "ISO 8601 duration")),
@@ -350,10 +204,7 @@ pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
     };
     a.cluster.change(change.into()).map_err(Refusal::of)?;
     let made = a.cluster.schedules().into_iter().find(|s| s.name == name);
-    a.done(made.map(|s| {
-        let id = uuid("schedule", &s.name);
-        (format!("/api/cluster/schedules/{id}"), self::schedule(&s))
-    }))
+    resource::made(a, &schedule::TABLE, made)
 }
 
 /// Handles DELETE of a schedule.
@@ -367,55 +218,9 @@ pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-fn peer_link(name: &str) -> String {
-    format!("/api/cluster/peers/{}", uuid("peer", name))
-}
-
-fn peer(p: &Peer) -> Value {
-    let state = match p.available {
-        Some(true) => "available",
-        Some(false) => "unavailable",
-        None => "pending",
-    };
-    let mut out = json!({
-        "_links": itself(&peer_link(&p.name)),
-        "uuid": uuid("peer", &p.name),
-        "name": p.name,
-        "status": {"state": state},
-        "remote": {"name": p.name, "ip_addresses": p.address.iter().collect::<Vec<_>>()},
-        "fingerprint": p.fingerprint,
-    });
-    if let (Some(reason), Some(out)) = (&p.reason, out.as_object_mut()) {
-        out.insert("reason".to_owned(), json!(reason));
-    }
-    out
-}
-
-/// Handles GET of peers. The certificate's fingerprint, by which both ends know each other, has no
-/// field in ONTAP's interface.
-pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "name",
-        "status.state",
-        "remote.name",
-        "remote.ip_addresses",
-        "fingerprint",
-        "reason",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    let all = a.cluster.peers();
-    match id {
-        None => {
-            let records = all.iter().map(peer).collect();
-            Ok(listing.reply(&a.here(), &["uuid", "name"], &["name"], records))
-        }
-        Some(id) => {
-            let one = all.iter().find(|p| uuid("peer", &p.name) == id);
-            let one = peer(one.ok_or_else(Refusal::no_entry)?);
-            Ok(listing.one(&["uuid", "name"], one))
-        }
-    }
+/// Handles GET of peers, or of the one whose path it is.
+pub fn peers(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    resource::get(a, &peer::TABLE, one, |_| a.cluster.peers())
 }
 
 /// Handles POST of a peer: with its fingerprint; or offering it pairing, with a passphrase that the
@@ -482,7 +287,7 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
 
 fn peer_made(a: &Asked<'_>, name: &str) -> Answered<Reply> {
     let made = a.cluster.peers().into_iter().find(|p| p.name == name);
-    a.done(made.map(|p| (peer_link(&p.name), peer(&p))))
+    resource::made(a, &peer::TABLE, made)
 }
 
 /// Handles DELETE of a peer, by its identity or its name.

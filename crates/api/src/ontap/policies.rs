@@ -4,131 +4,18 @@
 //! are the newest state alone or with all snapshots (async-mirror), and snapshots by their labels
 //! without (vault) or with the newest state (mirror-vault).
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use weir_ontap::commands::policy::KEEP;
+use weir_ontap::fields::Way;
+use weir_ontap::fields::mirror_policy::{Draft, TABLE, rows};
+use weir_ontap::value::identity as uuid;
 use weir_relations::manager::Verb;
 use weir_relations::model::{ALL, Policy, PolicyKind, Rule};
 
 use super::body::Fields;
-use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply, itself};
-use weir_ontap::value::identity as uuid;
-
-const KNOWN: &[&str] = &[
-    "uuid",
-    "name",
-    "type",
-    "scope",
-    "svm.name",
-    "svm.uuid",
-    "comment",
-    "throttle",
-    "retention.label",
-    "retention.count",
-    "retention.prefix",
-    "retention.creation_schedule.name",
-    "retention.creation_schedule.uuid",
-    "retention.preserve",
-    "retention.warn",
-    "network_compression_enabled",
-    "copy_all_source_snapshots",
-    "copy_latest_source_snapshot",
-    "create_snapshot_on_source",
-    "identity_preservation",
-    "sync_type",
-    "transfer_schedule.name",
-    "rpo",
-];
-
-fn link(policy: &str) -> String {
-    format!("/api/snapmirror/policies/{}", uuid("policy", policy))
-}
-
-fn record(p: &Policy) -> Value {
-    let has = |label: &str| p.rules.iter().any(|rule| rule.label == label);
-    let by_label = p.rules.iter().filter(|rule| rule.is_by_label());
-    let retention: Vec<Value> = by_label
-        .map(|rule| {
-            let (count, preserve) = (rule.keep.to_string(), rule.preserve);
-            let mut out =
-                json!({"label": rule.label, "count": count, "preserve": preserve, "warn": 0});
-            if let (Some(name), Some(out)) = (&rule.schedule, out.as_object_mut()) {
-                let prefix = rule.prefix.as_ref().unwrap_or(&rule.label);
-                let schedule = json!({"name": name, "uuid": uuid("schedule", name)});
-                out.insert("creation_schedule".to_owned(), schedule);
-                out.insert("prefix".to_owned(), json!(prefix));
-            }
-            out
-        })
-        .collect();
-    let mut out = Map::new();
-    for (name, value) in [
-        ("_links", itself(&link(&p.name))),
-        ("uuid", json!(uuid("policy", &p.name))),
-        ("name", json!(p.name)),
-        (
-            "type",
-            json!(if p.kind.is_synchronous() {
-                "sync"
-            } else {
-                "async"
-            }),
-        ),
-        ("scope", json!("cluster")),
-        ("comment", json!(p.comment)),
-        ("throttle", json!(0)),
-        ("network_compression_enabled", json!(p.compression)),
-    ] {
-        out.insert(name.to_owned(), value);
-    }
-    if !retention.is_empty() {
-        out.insert("retention".to_owned(), Value::Array(retention));
-    }
-    match p.kind {
-        PolicyKind::AsyncMirror if has(ALL) => {
-            out.insert("copy_all_source_snapshots".to_owned(), json!(true));
-        }
-        PolicyKind::AsyncMirror => {
-            out.insert("copy_latest_source_snapshot".to_owned(), json!(true));
-        }
-        PolicyKind::Vault => {
-            out.insert("create_snapshot_on_source".to_owned(), json!(false));
-        }
-        PolicyKind::MirrorVault => {
-            out.insert("create_snapshot_on_source".to_owned(), json!(true));
-        }
-        PolicyKind::SyncMirror => {
-            out.insert("sync_type".to_owned(), json!("sync"));
-        }
-        PolicyKind::StrictSyncMirror => {
-            out.insert("sync_type".to_owned(), json!("strict_sync"));
-        }
-    }
-    Value::Object(out)
-}
-
-/// Returns the policy that a body names, by `policy`, `policy.name` or `policy.uuid`.
-pub fn named(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<String>> {
-    let (whole, name) = (fields.text("policy")?, fields.text("policy.name")?);
-    let (name, id) = (name.or(whole), fields.text("policy.uuid")?);
-    fields.ignore(&["policy.type"]);
-    if name.is_none() && id.is_none() {
-        return Ok(None);
-    }
-    let all = a.cluster.policies();
-    let found = all.into_iter().find(|p| {
-        name.as_ref().is_none_or(|name| p.name == *name)
-            && id.as_ref().is_none_or(|id| uuid("policy", &p.name) == *id)
-    });
-    match found {
-        Some(found) => Ok(Some(found.name)),
-        None => {
-            let asked = name.or(id).unwrap_or_default();
-            Err(Refusal::value("policy.name", &asked, "no such policy"))
-        }
-    }
-}
+use super::resource;
+use super::surface::{Asked, Reply};
 
 fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
     let all = a.cluster.policies();
@@ -136,33 +23,24 @@ fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// Handles GET of policies; with `id`, of one.
-pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let mut listing = Listing::parse(&a.call.query, KNOWN)?;
-    if let Some(id) = id {
-        return Ok(listing.one(&["uuid", "name"], record(&find(a, id)?)));
+/// Handles GET of policies, or of the one whose path it is.
+pub fn list(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    let mut listing = resource::listing(&a.call.query, &TABLE)?;
+    let mut all = rows(a.cluster);
+    if one {
+        let found = resource::found(a, &TABLE, all)?;
+        return Ok(listing.one(TABLE.keys, resource::record(&TABLE, &found)));
     }
     // Policies of the user belong to all machines here, so a query for one machine's policies finds
     // them too.
     let (scope, svm) = (listing.take("scope"), listing.take("svm.name"));
-    let own = scope.as_deref() == Some("svm") || svm.is_some();
-    let all = a.cluster.policies();
-    let shown = all.iter().filter(|p| !own || !p.system).map(|p| {
-        let mut record = record(p);
-        if let (true, Some(record)) = (own, record.as_object_mut()) {
-            let name = svm.clone().unwrap_or_else(|| a.cluster.name());
-            let id = uuid("svm", &name);
-            record.insert("scope".to_owned(), json!("svm"));
-            record.insert("svm".to_owned(), json!({"name": name, "uuid": id}));
+    if scope.as_deref() == Some("svm") || svm.is_some() {
+        all.retain(|row| !row.policy.system);
+        for row in &mut all {
+            row.svm = Some(svm.clone().unwrap_or_else(|| a.cluster.name()));
         }
-        record
-    });
-    Ok(listing.reply(
-        &a.here(),
-        &["uuid", "name"],
-        &["name", "uuid"],
-        shown.collect(),
-    ))
+    }
+    Ok(resource::list(a, &listing, &TABLE, &all))
 }
 
 /// Returns the schedule that a rule names, by name or UUID.
@@ -235,51 +113,25 @@ fn change_or(a: &Asked<'_>, change: Verb) -> Answered<()> {
     a.cluster.change(change.into()).map_err(Refusal::of)
 }
 
-/// Refuses the fields that a policy cannot have here; being off, or not being there, may be said.
-fn refuse_others(fields: &mut Fields) -> Answered<()> {
-    for name in [
-        "transfer_schedule.name",
-        "transfer_schedule.uuid",
-        "sync_type",
-        "rpo",
-    ] {
-        if fields.text(name)?.is_some_and(|text| !text.is_empty()) {
-            return Err(Refusal::not_here(
-                name,
-                "relationships have it, policies do not",
-            ));
-        }
-    }
-    if fields.throttle("throttle")?.flatten().is_some() {
-        return Err(Refusal::not_here(
-            "throttle",
-            "relationships have it, policies do not",
-        ));
-    }
-    fields.ignore(&["identity_preservation", "transfer_schedule"]);
-    Ok(())
+/// Returns what a body sets, and its rules.
+fn draft(a: &Asked<'_>, way: Way) -> Answered<(Draft, Option<Vec<Rule>>)> {
+    let mut fields = Fields::read(&a.call.body)?;
+    let rules = retention(a, &mut fields)?;
+    // Said in ways that mean none.
+    fields.ignore(&["owner", "transfer_schedule"]);
+    let mut draft = Draft::default();
+    resource::read(a, &TABLE, &mut fields, way, &mut draft, None)?;
+    Ok((draft, rules))
 }
 
 /// Handles POST of a policy, of type `async`.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
-    let mut fields = Fields::read(&a.call.body)?;
-    let name = fields
-        .text("name")?
-        .ok_or_else(|| Refusal::required("name"))?;
-    fields.ignore(&["svm.name", "svm.uuid", "svm", "owner", "scope"]);
-    match fields.text("type")?.as_deref() {
-        None | Some("async") => {}
-        Some(other) => return Err(Refusal::value("type", other, "async")),
-    }
-    let all = fields.flag("copy_all_source_snapshots")?.unwrap_or(false);
-    let latest = fields.flag("copy_latest_source_snapshot")?.unwrap_or(false);
-    let own = fields.flag("create_snapshot_on_source")?.unwrap_or(true);
-    let comment = fields.text("comment")?.unwrap_or_default();
-    let compression = fields.flag("network_compression_enabled")?.unwrap_or(false);
-    let retention = retention(a, &mut fields)?.unwrap_or_default();
-    refuse_others(&mut fields)?;
-    fields.done()?;
+    let (draft, retention) = draft(a, Way::Create)?;
+    let name = draft.name.ok_or_else(|| Refusal::required("name"))?;
+    let [all, latest] = draft.copies.map(|copies| copies.unwrap_or(false));
+    let own = draft.own.unwrap_or(true);
+    let retention = retention.unwrap_or_default();
     if (all || latest) && !retention.is_empty() {
         let why = "copies of all snapshots, or of the newest state alone, take no labels";
         return Err(Refusal::not_here("retention", why));
@@ -293,25 +145,21 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let create = Verb::PolicyCreate {
         name: name.clone(),
         kind,
-        comment,
-        compression,
+        comment: draft.comment.unwrap_or_default(),
+        compression: draft.compression.unwrap_or(false),
         rules: everything.into_iter().chain(retention).collect(),
     };
     change_or(a, create)?;
-    let made = find(a, &uuid("policy", &name))?;
-    a.done(Some((link(&name), record(&made))))
+    let mut all = rows(a.cluster).into_iter();
+    resource::made(a, &TABLE, all.find(|row| row.policy.name == name))
 }
 
 /// Handles PATCH: `retention` replaces the whole list of rules.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
-    let mut fields = Fields::read(&a.call.body)?;
-    let comment = fields.text("comment")?;
-    let compression = fields.flag("network_compression_enabled")?;
-    let rules = retention(a, &mut fields)?;
-    refuse_others(&mut fields)?;
-    fields.done()?;
+    let (draft, rules) = draft(a, Way::Modify)?;
+    let (comment, compression) = (draft.comment, draft.compression);
     if comment.is_some() || compression.is_some() || rules.is_some() {
         let change = Verb::PolicyModify {
             name: p.name,

@@ -4,197 +4,30 @@
 //! `paused` is quiesce, `broken_off` is break. A throttle that comes with it holds for the transfer
 //! that it starts.
 
-use serde_json::{Map, Value, json};
+use weir_ontap::fields::Way;
+use weir_ontap::fields::relationship::{Draft, Row, TABLE, ended, running, state};
+use weir_ontap::value::{identity as uuid, iso_duration as duration};
 use weir_ontap::{Change, Failure, Reason, Settings};
 use weir_relations::manager::{Entry, First, Manager, Verb, Work};
-use weir_relations::model::{ABORTED, MirrorState, Path, Relationship, Status};
+use weir_relations::model::{MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
-use super::listing::{Listing, texts};
-use super::policies;
+use super::listing::texts;
 use super::refusal::{Answered, Refusal};
-use super::surface::{Asked, Reply, Restore, itself, time};
-use weir_ontap::value::identity as uuid;
-use weir_ontap::value::iso_duration as duration;
+use super::resource;
+use super::surface::{Asked, Reply, Restore};
 
 /// Restores that wait for their transfer.
 const MOST: usize = super::surface::RESTORES;
 
-const KNOWN: &[&str] = &[
-    "uuid",
-    "source.path",
-    "source.svm.name",
-    "source.svm.uuid",
-    "source.cluster.name",
-    "source.cluster.uuid",
-    "destination.path",
-    "destination.svm.name",
-    "destination.svm.uuid",
-    "destination.cluster.name",
-    "destination.cluster.uuid",
-    "policy.name",
-    "policy.type",
-    "policy.uuid",
-    "state",
-    "healthy",
-    "unhealthy_reason.message",
-    "unhealthy_reason.code",
-    "throttle",
-    "transfer_schedule.name",
-    "transfer_schedule.uuid",
-    "transfer.uuid",
-    "transfer.state",
-    "transfer.type",
-    "transfer.bytes_transferred",
-    "transfer.end_time",
-    "transfer.last_updated_time",
-    "transfer.total_duration",
-    "exported_snapshot",
-    "group_type",
-    "backoff_level",
-    "lag_time",
-    "last_transfer_type",
-    "last_transfer_network_compression_ratio",
-    "restore",
-    "total_transfer_bytes",
-    "total_transfer_duration",
-    "identity_preservation",
-    "consistency_group_failover",
-    "svmdr_volumes",
-];
-
-/// Returns the URL path of a relationship.
-pub fn link(relationship: &str) -> String {
-    format!("/api/snapmirror/relationships/{relationship}")
-}
-
-fn endpoint(path: &Path) -> Value {
-    let mut out = json!({
-        "path": format!("{}:{}", path.vserver, path.volume),
-        "svm": {"name": path.vserver, "uuid": uuid("svm", &path.vserver)},
-    });
-    if let (false, Some(out)) = (path.cluster.is_empty(), out.as_object_mut()) {
-        let id = uuid("cluster", &path.cluster);
-        out.insert(
-            "cluster".to_owned(),
-            json!({"name": path.cluster, "uuid": id}),
-        );
-    }
-    out
-}
-
-/// Returns ONTAP's word for what the destination is.
-fn state(state: MirrorState, status: Status) -> &'static str {
-    match (state, status) {
-        (MirrorState::BrokenOff, _) => "broken_off",
-        (_, Status::InSync) => "in_sync",
-        (_, Status::OutOfSync) => "out_of_sync",
-        (_, Status::Quiesced) => "paused",
-        (MirrorState::Uninitialized, _) => "uninitialized",
-        (MirrorState::Snapmirrored, _) => "snapmirrored",
-    }
-}
-
-/// Returns a relationship as a record.
-fn record(r: &Relationship, now: i64, restore: bool) -> Value {
-    let mut out = Map::new();
-    let mut set = |name: &str, value: Value| {
-        if !value.is_null() {
-            out.insert(name.to_owned(), value);
-        }
-    };
-    set("_links", itself(&link(&r.uuid)));
-    set("uuid", json!(r.uuid));
-    set("source", endpoint(&r.source));
-    set("destination", endpoint(&r.destination));
-    let kind = match r.synchronous {
-        Some(_) => "sync",
-        None => "async",
-    };
-    set(
-        "policy",
-        json!({"name": r.policy, "type": kind, "uuid": uuid("policy", &r.policy)}),
-    );
-    set("state", json!(state(r.state, r.status)));
-    set("healthy", json!(r.healthy));
-    if let (false, Some(reason)) = (r.healthy, &r.unhealthy_reason) {
-        set(
-            "unhealthy_reason",
-            json!([{"message": reason, "code": "13303834"}]),
-        );
-    }
-    set("throttle", json!(r.throttle.unwrap_or(0)));
-    if let Some(name) = &r.schedule {
-        set(
-            "transfer_schedule",
-            json!({"name": name, "uuid": uuid("schedule", name)}),
-        );
-    }
-    set("group_type", json!("none"));
-    set("backoff_level", json!("none"));
-    set("restore", json!(restore));
-    if let Some(exported) = &r.exported {
-        set("exported_snapshot", json!(exported.name));
-    }
-    if let Some(lag) = r.lag(now) {
-        set("lag_time", json!(duration(lag)));
-    }
-    if let Some(last) = &r.last {
-        set("last_transfer_type", json!(last.kind.word()));
-        set(
-            "last_transfer_network_compression_ratio",
-            json!(super::transfers::ratio(last.bytes, last.wire_bytes)),
-        );
-        set("total_transfer_bytes", json!(last.bytes));
-        set(
-            "total_transfer_duration",
-            json!(duration(last.duration_ms / 1000)),
-        );
-    }
-    set("transfer", transfer(r));
-    Value::Object(out)
-}
-
-/// Returns the running transfer, or else the last one.
-fn transfer(r: &Relationship) -> Value {
-    let path = |id: &str| itself(&format!("{}/transfers/{id}", link(&r.uuid)));
-    match (&r.transfer, &r.last) {
-        (Some(t), _) => json!({
-            "_links": path(&t.uuid),
-            "uuid": t.uuid,
-            "state": running(r.status),
-            "type": t.kind.word(),
-            "bytes_transferred": t.bytes,
-            "last_updated_time": time(t.updated),
-            "total_duration": duration(u64::try_from(t.updated - t.started).unwrap_or(0)),
-        }),
-        (None, Some(l)) => json!({
-            "_links": path(&l.uuid),
-            "uuid": l.uuid,
-            "state": ended(l.error.as_deref()),
-            "type": l.kind.word(),
-            "bytes_transferred": l.bytes,
-            "end_time": time(l.end),
-            "total_duration": duration(l.duration_ms / 1000),
-        }),
-        (None, None) => Value::Null,
-    }
-}
-
-/// Returns ONTAP's word for a transfer under way.
-pub fn running(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "queued",
-        _ => "transferring",
-    }
-}
-
-/// Returns ONTAP's word for how a transfer ended.
-pub fn ended(error: Option<&str>) -> &'static str {
-    match error {
-        None => "success",
-        Some(ABORTED) => "aborted",
-        Some(_) => "failed",
+/// Returns the record of a relationship.
+fn row(a: &Asked<'_>, relationship: Relationship, restore: bool) -> Row {
+    Row {
+        relationship,
+        now: a.cluster.now(),
+        node: a.cluster.name(),
+        kind: None,
+        restore,
     }
 }
 
@@ -232,7 +65,7 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
         Some(text) => text.eq_ignore_ascii_case("true"),
         None => false,
     };
-    let listing = Listing::parse(&query, KNOWN)?;
+    let listing = resource::listing(&query, &TABLE)?;
     let now = a.cluster.now();
     let mut chosen = None;
     let others: Vec<_> = match sources {
@@ -265,13 +98,13 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
             .chain(rows.entries(0).take(most))
             .map(|entry| Item::Row(entry))
             .chain(others.iter().map(|(r, restore)| Item::Other(r, *restore)));
-        let texts = |item: &Item<'_>, name: &str| item.texts(manager, name, now);
+        let texts = |item: &Item<'_>, name: &str| item.texts(a, manager, name, now);
         let page = listing.choose(all, texts, Item::place);
         chosen = Some(page.map(|item| item.whole(manager)));
     });
     let chosen = chosen.ok_or_else(Refusal::no_entry)?;
-    let page = chosen.map(|(r, restore)| record(&r, now, restore));
-    Ok(listing.page(&a.here(), &["uuid"], page))
+    let page = chosen.map(|(r, restore)| resource::record(&TABLE, &row(a, r, restore)));
+    Ok(listing.page(&a.here(), TABLE.keys, page))
 }
 
 /// Element of a list.
@@ -299,10 +132,10 @@ impl Item<'_> {
 
     /// Returns the values of a field, as its record has them. What lists are mostly searched by and
     /// ordered by is read from the row: that takes a tenth of a microsecond, a record some ten.
-    fn texts(&self, manager: &Manager, name: &str, now: i64) -> Vec<String> {
+    fn texts(&self, a: &Asked<'_>, manager: &Manager, name: &str, now: i64) -> Vec<String> {
         let slowly = || {
             let (r, restore) = self.whole(manager);
-            texts(&record(&r, now, restore), name)
+            texts(&resource::record(&TABLE, &row(a, r, restore)), name)
         };
         let Item::Row(e) = self else { return slowly() };
         let path = |path: &Path| format!("{}:{}", path.vserver, path.volume);
@@ -340,10 +173,11 @@ fn named(a: &Asked<'_>, id: &str) -> Option<(Relationship, bool)> {
 
 /// Handles GET of one, by its UUID.
 pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
-    let listing = Listing::parse(&a.call.query, KNOWN)?;
+    let listing = resource::listing(&a.call.query, &TABLE)?;
     let found = named(a, id);
     let (r, restore) = found.ok_or_else(Refusal::no_entry)?;
-    Ok(listing.one(&["uuid"], record(&r, a.cluster.now(), restore)))
+    let record = resource::record(&TABLE, &row(a, r, restore));
+    Ok(listing.one(TABLE.keys, record))
 }
 
 /// Returns an end of a relationship: its path, with the cluster if it is another.
@@ -363,46 +197,12 @@ fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>>
     Ok(Some(path))
 }
 
-/// Returns a schedule: `null` is none.
-fn schedule(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Option<String>>> {
-    if fields
-        .take("transfer_schedule")
-        .is_some_and(|v| v.is_null())
-    {
-        return Ok(Some(None));
-    }
-    let by_id = fields.text("transfer_schedule.uuid")?;
-    let name = match fields.take("transfer_schedule.name") {
-        None => None,
-        Some(Value::Null) => return Ok(Some(None)),
-        Some(Value::String(name)) if name.is_empty() => return Ok(Some(None)),
-        Some(Value::String(name)) => Some(name),
-        Some(other) => {
-            let text = other.to_string();
-            return Err(Refusal::value("transfer_schedule.name", &text, "string"));
-        }
-    };
-    if name.is_none() && by_id.is_none() {
-        return Ok(None);
-    }
-    let all = a.cluster.schedules();
-    let found = all.into_iter().find(|s| {
-        name.as_ref().is_none_or(|name| s.name == *name)
-            && by_id
-                .as_ref()
-                .is_none_or(|id| uuid("schedule", &s.name) == *id)
-    });
-    match found {
-        Some(found) => Ok(Some(Some(found.name))),
-        None => {
-            let asked = name.or(by_id).unwrap_or_default();
-            Err(Refusal::value(
-                "transfer_schedule.name",
-                &asked,
-                "no such schedule",
-            ))
-        }
-    }
+/// Returns what a body sets. The ends, and what is to be done, are read before.
+fn draft(a: &Asked<'_>, fields: &mut Fields) -> Answered<Draft> {
+    let mut draft = Draft::default();
+    fields.ignore(&["policy.type"]);
+    resource::read(a, &TABLE, fields, Way::Modify, &mut draft, None)?;
+    Ok(draft)
 }
 
 fn change_or(a: &Asked<'_>, change: impl Into<Change>, verb: &str) -> Answered<()> {
@@ -416,9 +216,6 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let mut fields = Fields::read(&a.call.body)?;
     let source = path(a, &mut fields, "source")?;
     let destination = path(a, &mut fields, "destination")?;
-    let policy = policies::named(a, &mut fields)?;
-    let schedule = schedule(a, &mut fields)?.flatten();
-    let throttle = fields.throttle("throttle")?;
     let wish = fields.text("state")?;
     let restore = fields.flag("restore")?.unwrap_or(false);
     let make = fields.flag("create_destination.enabled")?.unwrap_or(false);
@@ -430,7 +227,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
             why,
         ));
     }
-    fields.done()?;
+    let draft = draft(a, &mut fields)?;
     let source = source.ok_or_else(|| Refusal::required("source.path"))?;
     let destination = destination.ok_or_else(|| Refusal::required("destination.path"))?;
     match wish.as_deref() {
@@ -446,9 +243,9 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     let change = Verb::Create {
         source,
         destination: destination.clone(),
-        policy,
-        schedule,
-        throttle: throttle.flatten(),
+        policy: draft.policy,
+        schedule: draft.schedule.flatten(),
+        throttle: draft.throttle.flatten(),
         tries: None,
         note: None,
         initialize: wish.map(|_| First::default()),
@@ -463,10 +260,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     }
     let made = a.cluster.relationship(&destination);
     let made = made.ok_or_else(Refusal::no_entry)?;
-    a.done(Some((
-        link(&made.uuid),
-        record(&made, a.cluster.now(), false),
-    )))
+    resource::made(a, &TABLE, Some(row(a, made, false)))
 }
 
 /// Makes a volume to copy into, as large as the source unless a size is given.
@@ -514,7 +308,7 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
     });
     let found = named(a, &id);
     let (made, _) = found.ok_or_else(Refusal::no_entry)?;
-    a.done(Some((link(&id), record(&made, a.cluster.now(), true))))
+    resource::made(a, &TABLE, Some(row(a, made, true)))
 }
 
 /// Handles PATCH of a relationship, by its UUID.
@@ -526,13 +320,10 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         path(a, &mut fields, "source")?,
         path(a, &mut fields, "destination")?,
     );
-    let policy = policies::named(a, &mut fields)?;
-    let schedule = schedule(a, &mut fields)?;
-    let throttle = fields.throttle("throttle")?;
     // A resync always searches for data that the destination already has.
     fields.flag("quick_resync")?;
     let wish = fields.text("state")?;
-    fields.done()?;
+    let draft = draft(a, &mut fields)?;
     match wish.as_deref() {
         None | Some("snapmirrored" | "paused" | "broken_off") => {}
         Some(other) => {
@@ -543,12 +334,12 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
             ));
         }
     }
-    if policy.is_some() || schedule.is_some() || throttle.is_some() {
+    if draft.policy.is_some() || draft.schedule.is_some() || draft.throttle.is_some() {
         let change = Verb::Modify {
             destination: r.destination.clone(),
-            policy: policy.clone(),
-            schedule,
-            throttle,
+            policy: draft.policy,
+            schedule: draft.schedule,
+            throttle: draft.throttle,
             tries: None,
             note: None,
         };

@@ -8,8 +8,9 @@ use weir_relations::model::{FileRestore, MirrorState, Relationship};
 use super::body::Fields;
 use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
-use super::relationships::{ended, find, link, running};
+use super::relationships::find;
 use super::surface::{Asked, Reply, itself, time};
+use weir_ontap::fields::relationship::{TABLE, ended, ratio, running};
 use weir_ontap::value::iso_duration as duration;
 
 const KNOWN: &[&str] = &[
@@ -39,19 +40,8 @@ const KNOWN: &[&str] = &[
     "error_info.code",
 ];
 
-/// Returns the bytes per byte on the wire, such as `2.5:1`.
-pub fn ratio(bytes: u64, wire: u64) -> String {
-    match wire {
-        0 => "1:1".to_owned(),
-        wire => {
-            let text = format!("{:.1}", bytes as f64 / wire as f64);
-            format!("{}:1", text.strip_suffix(".0").unwrap_or(&text))
-        }
-    }
-}
-
 fn place(r: &Relationship, transfer: &str) -> String {
-    format!("{}/transfers/{transfer}", link(&r.uuid))
+    format!("/api/{}/{}/transfers/{transfer}", TABLE.path, r.uuid)
 }
 
 /// Returns the transfers of a relationship. What ONTAP has no field for (the rate, the limit that

@@ -1,69 +1,20 @@
-//! The table of commands.
+//! The table of commands. What they show and set comes from the tables of fields.
 
-use crate::grammar::{Command, Parameter};
-
-const fn must(name: &'static str, value: &'static str) -> Parameter {
-    Parameter {
-        name,
-        value,
-        required: true,
-    }
-}
-
-const fn may(name: &'static str, value: &'static str) -> Parameter {
-    Parameter {
-        name,
-        value,
-        required: false,
-    }
-}
-
-const fn switch(name: &'static str) -> Parameter {
-    Parameter {
-        name,
-        value: "",
-        required: false,
-    }
-}
+use super::{cifs, failover, node, statistics, storage};
+use crate::fields::{
+    aggregate, mirror_policy, options, peer, qos, qtree, quota, relationship, schedule, snapshot,
+    snapshot_policy, svm, volume,
+};
+use crate::grammar::{Command, Parameter, may, must, switch};
 
 const SOURCE: Parameter = may("source-path", "SVM:volume");
 const TO: Parameter = must("destination-path", "SVM:volume");
 const RELATIONSHIP: &[Parameter] = &[TO, SOURCE];
 
-const SHOW: &[Parameter] = &[
-    may("source-path", "SVM:volume"),
-    may("destination-path", "SVM:volume"),
-    may("fields", "names"),
-    switch("instance"),
-    may("source-vserver", "text"),
-    may("source-volume", "text"),
-    may("destination-vserver", "text"),
-    may("destination-volume", "text"),
-    may("type", "text"),
-    may("schedule", "text"),
-    may("policy", "text"),
-    may("policy-type", "text"),
-    may("tries", "integer"),
-    may("throttle", "throttle"),
-    may("state", "text"),
-    may("status", "text"),
-    may("healthy", "true|false"),
-    may("relationship-id", "UUID"),
-    // Relationships of constituents too: there are none.
-    may("expand", "true|false"),
-];
-
 const SNAPSHOT: &[Parameter] = &[
     must("vserver", "text"),
     must("volume", "text"),
     must("snapshot", "text"),
-];
-const SNAPSHOT_LABEL: &[Parameter] = &[
-    must("vserver", "text"),
-    must("volume", "text"),
-    must("snapshot", "text"),
-    may("snapmirror-label", "text"),
-    may("comment", "text"),
 ];
 const SNAPSHOT_RENAME: &[Parameter] = &[
     must("vserver", "text"),
@@ -71,60 +22,13 @@ const SNAPSHOT_RENAME: &[Parameter] = &[
     must("snapshot", "text"),
     must("new-name", "text"),
 ];
-const SNAPSHOT_SHOW: &[Parameter] = &[
-    may("vserver", "text"),
-    may("volume", "text"),
-    may("snapshot", "text"),
-    may("fields", "names"),
-    switch("instance"),
-    may("snapmirror-label", "text"),
-    may("size", "size"),
-];
-const OPTIONS: &[Parameter] = &[
-    may("option-name", "text"),
-    may("option-value", "text"),
-    may("vserver", "text"),
-    may("fields", "names"),
-];
 const SHARE: &[Parameter] = &[must("vserver", "text"), must("share-name", "text")];
 const SHARE_CREATE: &[Parameter] = &[
     must("vserver", "text"),
     must("share-name", "text"),
     must("path", "text"),
 ];
-const SHARE_SHOW: &[Parameter] = &[
-    may("vserver", "text"),
-    may("share-name", "text"),
-    may("path", "text"),
-    may("volume", "text"),
-    may("fields", "names"),
-    switch("instance"),
-];
-const SESSION_SHOW: &[Parameter] = &[
-    may("session-id", "integer"),
-    may("windows-user", "text"),
-    may("address", "text"),
-    may("protocol-version", "text"),
-    may("fields", "names"),
-    switch("instance"),
-];
 const VOLUME: &[Parameter] = &[must("vserver", "text"), must("volume", "text")];
-const POLICY: &[Parameter] = &[must("policy", "text"), may("vserver", "text")];
-const GROUP: &[Parameter] = &[
-    must("policy-group", "text"),
-    may("vserver", "text"),
-    may("max-throughput", "throughput"),
-    may("is-shared", "true|false"),
-];
-const QTREE: &[Parameter] = &[
-    must("vserver", "text"),
-    must("volume", "text"),
-    must("qtree", "text"),
-    may("security-style", "unix"),
-    may("oplock-mode", "enable"),
-    may("unix-permissions", "octal digits"),
-    may("export-policy", "text"),
-];
 const QUOTA_RULE: &[Parameter] = &[
     must("vserver", "text"),
     may("policy-name", "text"),
@@ -133,31 +37,10 @@ const QUOTA_RULE: &[Parameter] = &[
     must("target", "text"),
     may("qtree", "text"),
 ];
-const QUOTA_LIMITS: &[Parameter] = &[
-    must("vserver", "text"),
-    may("policy-name", "text"),
-    must("volume", "text"),
-    must("type", "tree|user|group"),
-    must("target", "text"),
-    may("qtree", "text"),
-    may("user-mapping", "on|off"),
-    may("disk-limit", "size"),
-    may("file-limit", "integer"),
-    may("threshold", "size"),
-    may("soft-disk-limit", "size"),
-    may("soft-file-limit", "integer"),
-];
 const QUOTA_SWITCH: &[Parameter] = &[
     must("vserver", "text"),
     must("volume", "text"),
     may("foreground", "true|false"),
-];
-
-const MEASURED: &[Parameter] = &[
-    may("vserver", "text"),
-    may("volume", "text"),
-    may("fields", "names"),
-    switch("instance"),
 ];
 
 const RULE: &[Parameter] = &[
@@ -169,6 +52,25 @@ const RULE: &[Parameter] = &[
     may("schedule", "text"),
     may("prefix", "text"),
 ];
+
+/// Schedules of a snapshot policy that is created.
+const SCHEDULES: [Parameter; 20] = {
+    const NAMES: [[&str; 4]; 5] = [
+        ["schedule1", "count1", "prefix1", "snapmirror-label1"],
+        ["schedule2", "count2", "prefix2", "snapmirror-label2"],
+        ["schedule3", "count3", "prefix3", "snapmirror-label3"],
+        ["schedule4", "count4", "prefix4", "snapmirror-label4"],
+        ["schedule5", "count5", "prefix5", "snapmirror-label5"],
+    ];
+    let mut all = [switch(""); 20];
+    let mut at = 0;
+    while at < all.len() {
+        let kind = if at % 4 == 1 { "integer" } else { "text" };
+        all[at] = may(NAMES[at / 4][at % 4], kind);
+        at += 1;
+    }
+    all
+};
 
 const fn command(
     path: &'static [&'static str],
@@ -187,7 +89,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["cifs", "session", "show"],
         "Sessions over SMB",
-        SESSION_SHOW,
+        options!(cifs::SESSIONS, Show),
     ),
     command(
         &["cifs", "share", "create"],
@@ -199,15 +101,15 @@ pub const COMMANDS: &[Command] = &[
         "Share a volume over SMB no more",
         SHARE,
     ),
-    command(&["cifs", "share", "show"], "Shares of SMB", SHARE_SHOW),
+    command(
+        &["cifs", "share", "show"],
+        "Shares of SMB",
+        options!(cifs::SHARES, Show),
+    ),
     command(
         &["cluster", "date", "show"],
         "The node's clock",
-        &[
-            may("node", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(node::DATE, Show),
     ),
     command(&["cluster", "identity", "show"], "Who this node is", &[]),
     command(
@@ -229,42 +131,27 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["cluster", "peer", "show"],
         "Nodes that this one is paired with",
-        &[
-            may("cluster", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(peer::FIELDS, Show),
     ),
     command(
         &["cluster", "show"],
         "The nodes of the cluster: this one",
-        &[
-            may("node", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(node::MEMBERS, Show),
     ),
     command(
         &["df"],
         "How full volumes are",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("file-system-name", "text"),
-            switch("h"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(
+            storage::DF,
+            Show,
+            ["vserver", "volume", "file-system-name"],
+            [switch("h")]
+        ),
     ),
     command(
         &["event", "log", "show"],
         "What was done, and by whom",
-        &[
-            may("severity", "NOTICE|ERROR"),
-            may("event", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(storage::EVENTS, Show, ["severity", "event"]),
     ),
     command(
         &["job", "schedule", "cron", "create"],
@@ -297,25 +184,22 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["job", "schedule", "show"],
         "Schedules",
-        &[
-            may("name", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(schedule::FIELDS, Show),
     ),
     command(
         &["job", "show"],
         "Operations",
-        &[
-            may("id", "integer"),
-            may("name", "text"),
-            may("vserver", "text"),
-            may("state", "Running|Success|Failure"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(storage::JOBS, Show, ["id", "name", "vserver", "state"]),
     ),
-    command(&["options"], "Options of the cluster", OPTIONS),
+    command(
+        &["options"],
+        "Options of the cluster",
+        options!(
+            super::options::FIELDS,
+            Show,
+            ["option-name", "option-value"]
+        ),
+    ),
     command(
         &["options", "modify"],
         "Set an option",
@@ -325,11 +209,19 @@ pub const COMMANDS: &[Command] = &[
             may("vserver", "text"),
         ],
     ),
-    command(&["options", "show"], "Options of the cluster", OPTIONS),
+    command(
+        &["options", "show"],
+        "Options of the cluster",
+        options!(
+            super::options::FIELDS,
+            Show,
+            ["option-name", "option-value"]
+        ),
+    ),
     command(
         &["qos", "policy-group", "create"],
         "Make a maximum that volumes refer to",
-        GROUP,
+        options!(qos::FIELDS, Create),
     ),
     command(
         &["qos", "policy-group", "delete"],
@@ -339,7 +231,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["qos", "policy-group", "modify"],
         "Change a maximum",
-        GROUP,
+        options!(qos::FIELDS, Modify),
     ),
     command(
         &["qos", "policy-group", "rename"],
@@ -353,34 +245,22 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["qos", "policy-group", "show"],
         "Maxima that volumes refer to",
-        &[
-            may("policy-group", "text"),
-            may("vserver", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(qos::FIELDS, Show, ["policy-group", "vserver"]),
     ),
     command(
         &["qos", "statistics", "volume", "latency", "show"],
         "How long requests take, and wait for limits",
-        MEASURED,
+        options!(statistics::FIELDS, Show),
     ),
     command(
         &["qos", "statistics", "volume", "performance", "show"],
         "Requests and bytes a second",
-        MEASURED,
+        options!(statistics::FIELDS, Show),
     ),
     command(
         &["qos", "workload", "show"],
         "Volumes and the maxima that hold them",
-        &[
-            may("workload", "text"),
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("policy-group", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(storage::WORKLOADS, Show),
     ),
     command(
         &["snapmirror", "abort"],
@@ -395,15 +275,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["snapmirror", "create"],
         "Make a relationship",
-        &[
-            must("source-path", "SVM:volume"),
-            TO,
-            may("type", "XDP"),
-            may("schedule", "text"),
-            may("policy", "text"),
-            may("throttle", "throttle"),
-            may("tries", "integer"),
-        ],
+        options!(relationship::FIELDS, Create),
     ),
     command(
         &["snapmirror", "delete"],
@@ -426,12 +298,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["snapmirror", "list-destinations"],
         "Relationships whose source is here",
-        &[
-            may("source-path", "SVM:volume"),
-            may("destination-path", "SVM:volume"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(relationship::FIELDS, Show),
     ),
     command(
         &["snapmirror", "modify"],
@@ -453,13 +320,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["snapmirror", "policy", "create"],
         "Make a policy",
-        &[
-            may("vserver", "text"),
-            must("policy", "text"),
-            may("type", "async-mirror|vault|mirror-vault"),
-            may("comment", "text"),
-            may("is-network-compression-enabled", "true|false"),
-        ],
+        options!(mirror_policy::FIELDS, Create),
     ),
     command(
         &["snapmirror", "policy", "delete"],
@@ -469,12 +330,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["snapmirror", "policy", "modify"],
         "Change a policy",
-        &[
-            may("vserver", "text"),
-            must("policy", "text"),
-            may("comment", "text"),
-            may("is-network-compression-enabled", "true|false"),
-        ],
+        options!(mirror_policy::FIELDS, Modify),
     ),
     command(
         &["snapmirror", "policy", "modify-rule"],
@@ -493,13 +349,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["snapmirror", "policy", "show"],
         "Policies",
-        &[
-            may("vserver", "text"),
-            may("policy", "text"),
-            may("type", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(mirror_policy::FIELDS, Show),
     ),
     command(
         &["snapmirror", "quiesce"],
@@ -534,7 +384,16 @@ pub const COMMANDS: &[Command] = &[
             may("type", "XDP"),
         ],
     ),
-    command(&["snapmirror", "show"], "Relationships", SHOW),
+    command(
+        &["snapmirror", "show"],
+        "Relationships",
+        options!(
+            relationship::FIELDS,
+            Show,
+            [],
+            [may("expand", "true|false")]
+        ),
+    ),
     command(
         &["snapmirror", "update"],
         "Transfer the difference now",
@@ -545,12 +404,16 @@ pub const COMMANDS: &[Command] = &[
             may("throttle", "throttle"),
         ],
     ),
-    command(&["snapshot", "create"], "Take a snapshot", SNAPSHOT_LABEL),
+    command(
+        &["snapshot", "create"],
+        "Take a snapshot",
+        options!(snapshot::FIELDS, Create),
+    ),
     command(&["snapshot", "delete"], "Delete a snapshot", SNAPSHOT),
     command(
         &["snapshot", "modify"],
         "Change a snapshot's label",
-        SNAPSHOT_LABEL,
+        options!(snapshot::FIELDS, Modify),
     ),
     command(
         &["snapshot", "rename"],
@@ -562,7 +425,11 @@ pub const COMMANDS: &[Command] = &[
         "Make the volume what it was then",
         SNAPSHOT,
     ),
-    command(&["snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(
+        &["snapshot", "show"],
+        "Snapshots",
+        options!(snapshot::FIELDS, Show),
+    ),
     command(
         &["statistics", "show"],
         "Counters of volumes",
@@ -576,38 +443,22 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["statistics", "volume", "show"],
         "What volumes do",
-        MEASURED,
+        options!(statistics::FIELDS, Show),
     ),
     command(
         &["storage", "aggregate", "show"],
         "Storage pools",
-        &[
-            may("aggregate", "text"),
-            may("vserver", "text"),
-            may("state", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(aggregate::FIELDS, Show, ["aggregate", "vserver", "state"]),
     ),
     command(
         &["storage", "aggregate", "show-space"],
         "What the volumes of storage pools hold",
-        &[
-            may("aggregate-name", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(storage::SPACE, Show),
     ),
     command(
         &["storage", "failover", "show"],
         "The pair that this node is one of",
-        &[
-            may("node", "text"),
-            may("partner-name", "text"),
-            may("possible", "true|false"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(failover::FIELDS, Show),
     ),
     command(
         &["storage", "failover", "takeover"],
@@ -622,12 +473,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["system", "node", "show"],
         "The node",
-        &[
-            may("node", "text"),
-            may("health", "true|false"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(crate::fields::node::FIELDS, Show),
     ),
     command(&["version"], "What this is", &[]),
     command(
@@ -651,22 +497,11 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "create"],
         "Make a volume",
-        &[
-            must("vserver", "text"),
-            must("volume", "text"),
-            may("aggregate", "text"),
-            must("size", "size"),
-            may("type", "RW|DP"),
-            may("junction-path", "path"),
-            may("state", "online|offline"),
-            may("comment", "text"),
-            may("policy", "text"),
-            may("snapshot-policy", "text"),
-            may("qos-policy-group", "text"),
-            may("unix-permissions", "octal"),
-            may("snapdir-access", "true|false"),
-            may("percent-snapshot-space", "percent"),
-        ],
+        options!(
+            volume::FIELDS,
+            Create,
+            ["vserver", "volume", "aggregate", "size"]
+        ),
     ),
     command(
         &["volume", "delete"],
@@ -676,29 +511,12 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "footprint", "show"],
         "What volumes take of their pools",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(volume::FIELDS, Show),
     ),
     command(
         &["volume", "modify"],
         "Change a volume's settings",
-        &[
-            must("vserver", "text"),
-            must("volume", "text"),
-            may("size", "size"),
-            may("state", "online|offline"),
-            may("comment", "text"),
-            may("policy", "text"),
-            may("snapshot-policy", "text"),
-            may("qos-policy-group", "text"),
-            may("unix-permissions", "octal"),
-            may("snapdir-access", "true|false"),
-            may("percent-snapshot-space", "percent"),
-        ],
+        options!(volume::FIELDS, Modify),
     ),
     command(
         &["volume", "mount"],
@@ -715,7 +533,11 @@ pub const COMMANDS: &[Command] = &[
         VOLUME,
     ),
     command(&["volume", "online"], "Serve a volume again", VOLUME),
-    command(&["volume", "qtree", "create"], "Make a qtree", QTREE),
+    command(
+        &["volume", "qtree", "create"],
+        "Make a qtree",
+        options!(qtree::FIELDS, Create),
+    ),
     command(
         &["volume", "qtree", "delete"],
         "Delete a qtree with all that is in it",
@@ -727,7 +549,11 @@ pub const COMMANDS: &[Command] = &[
             may("foreground", "true|false"),
         ],
     ),
-    command(&["volume", "qtree", "modify"], "Change a qtree", QTREE),
+    command(
+        &["volume", "qtree", "modify"],
+        "Change a qtree",
+        options!(qtree::FIELDS, Modify),
+    ),
     command(
         &["volume", "qtree", "rename"],
         "Rename a qtree",
@@ -741,19 +567,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "qtree", "show"],
         "Qtrees",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("qtree", "text"),
-            may("security-style", "unix|ntfs"),
-            may("oplock-mode", "enable"),
-            may("unix-permissions", "text"),
-            may("id", "integer"),
-            may("status", "normal"),
-            may("export-policy", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(qtree::FIELDS, Show),
     ),
     command(
         &["volume", "quota", "modify"],
@@ -778,7 +592,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "quota", "policy", "rule", "create"],
         "Limit users, groups or qtrees of a volume",
-        QUOTA_LIMITS,
+        options!(quota::FIELDS, Create),
     ),
     command(
         &["volume", "quota", "policy", "rule", "delete"],
@@ -788,49 +602,17 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "quota", "policy", "rule", "modify"],
         "Change the limits of a quota rule",
-        QUOTA_LIMITS,
+        options!(quota::FIELDS, Modify),
     ),
     command(
         &["volume", "quota", "policy", "rule", "show"],
         "Quota rules",
-        &[
-            may("vserver", "text"),
-            may("policy-name", "text"),
-            may("volume", "text"),
-            may("type", "tree|user|group"),
-            may("target", "text"),
-            may("qtree", "text"),
-            may("user-mapping", "on|off"),
-            may("disk-limit", "size"),
-            may("file-limit", "integer"),
-            may("threshold", "size"),
-            may("soft-disk-limit", "size"),
-            may("soft-file-limit", "integer"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(quota::FIELDS, Show),
     ),
     command(
         &["volume", "quota", "report"],
         "Usage and limits of users, groups and qtrees",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("index", "integer"),
-            may("tree", "text"),
-            may("quota-type", "tree|user|group"),
-            may("quota-target", "text"),
-            may("disk-used", "size"),
-            may("disk-limit", "size"),
-            may("files-used", "integer"),
-            may("file-limit", "integer"),
-            may("threshold", "size"),
-            may("soft-disk-limit", "size"),
-            may("soft-file-limit", "integer"),
-            may("quota-specifier", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(quota::REPORT, Show),
     ),
     command(
         &["volume", "quota", "resize"],
@@ -840,13 +622,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "quota", "show"],
         "State of the volumes' quotas",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("state", "on|off|initializing"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(super::quota::STATES, Show),
     ),
     command(
         &["volume", "rename"],
@@ -860,19 +636,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "show"],
         "Volumes",
-        &[
-            may("vserver", "text"),
-            may("volume", "text"),
-            may("fields", "names"),
-            switch("instance"),
-            may("type", "RW|DP"),
-            may("aggregate", "text"),
-            may("state", "online|offline"),
-            may("junction-path", "path"),
-            may("policy", "text"),
-            may("snapshot-policy", "text"),
-            may("qos-policy-group", "text"),
-        ],
+        options!(volume::FIELDS, Show),
     ),
     command(
         &["volume", "size"],
@@ -886,7 +650,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "snapshot", "create"],
         "Take a snapshot",
-        SNAPSHOT_LABEL,
+        options!(snapshot::FIELDS, Create),
     ),
     command(
         &["volume", "snapshot", "delete"],
@@ -896,7 +660,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "snapshot", "modify"],
         "Change a snapshot's label",
-        SNAPSHOT_LABEL,
+        options!(snapshot::FIELDS, Modify),
     ),
     command(
         &["volume", "snapshot", "policy", "add-schedule"],
@@ -912,47 +676,22 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "snapshot", "policy", "create"],
         "Make a snapshot policy",
-        &[
-            must("policy", "text"),
-            may("vserver", "text"),
-            may("enabled", "true|false"),
-            may("comment", "text"),
-            may("schedule1", "text"),
-            may("count1", "integer"),
-            may("prefix1", "text"),
-            may("snapmirror-label1", "text"),
-            may("schedule2", "text"),
-            may("count2", "integer"),
-            may("prefix2", "text"),
-            may("snapmirror-label2", "text"),
-            may("schedule3", "text"),
-            may("count3", "integer"),
-            may("prefix3", "text"),
-            may("snapmirror-label3", "text"),
-            may("schedule4", "text"),
-            may("count4", "integer"),
-            may("prefix4", "text"),
-            may("snapmirror-label4", "text"),
-            may("schedule5", "text"),
-            may("count5", "integer"),
-            may("prefix5", "text"),
-            may("snapmirror-label5", "text"),
-        ],
+        options!(
+            snapshot_policy::FIELDS,
+            Create,
+            ["policy", "vserver"],
+            SCHEDULES
+        ),
     ),
     command(
         &["volume", "snapshot", "policy", "delete"],
         "Delete a snapshot policy",
-        POLICY,
+        &[must("policy", "text"), may("vserver", "text")],
     ),
     command(
         &["volume", "snapshot", "policy", "modify"],
         "Change a snapshot policy",
-        &[
-            must("policy", "text"),
-            may("vserver", "text"),
-            may("enabled", "true|false"),
-            may("comment", "text"),
-        ],
+        options!(snapshot_policy::FIELDS, Modify, ["policy", "vserver"]),
     ),
     command(
         &["volume", "snapshot", "policy", "modify-schedule"],
@@ -976,13 +715,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["volume", "snapshot", "policy", "show"],
         "Snapshot policies",
-        &[
-            may("policy", "text"),
-            may("vserver", "text"),
-            may("enabled", "true|false"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(snapshot_policy::FIELDS, Show, ["policy", "vserver"]),
     ),
     command(
         &["volume", "snapshot", "rename"],
@@ -994,12 +727,16 @@ pub const COMMANDS: &[Command] = &[
         "Make the volume what it was then",
         SNAPSHOT,
     ),
-    command(&["volume", "snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(
+        &["volume", "snapshot", "show"],
+        "Snapshots",
+        options!(snapshot::FIELDS, Show),
+    ),
     command(&["volume", "unmount"], "Take a volume's path away", VOLUME),
     command(
         &["vserver", "cifs", "session", "show"],
         "Sessions over SMB",
-        SESSION_SHOW,
+        options!(cifs::SESSIONS, Show),
     ),
     command(
         &["vserver", "cifs", "share", "create"],
@@ -1014,15 +751,11 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["vserver", "cifs", "share", "show"],
         "Shares of SMB",
-        SHARE_SHOW,
+        options!(cifs::SHARES, Show),
     ),
     command(
         &["vserver", "show"],
         "Projects",
-        &[
-            may("vserver", "text"),
-            may("fields", "names"),
-            switch("instance"),
-        ],
+        options!(svm::FIELDS, Show),
     ),
 ];

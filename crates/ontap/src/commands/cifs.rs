@@ -1,18 +1,39 @@
 //! `vserver cifs`: volumes as shares of SMB, and who uses them. A volume is one share, or none.
 
-use super::refusal::{argument, failed, none};
-use super::show::{self, Answer, Field};
+use super::show::{self, Answer};
 use crate::cluster::{Change, Cluster, Failure, Reason, Share, SmbSession};
+use crate::fields::{Field, rows};
 use crate::grammar::Parsed;
+use crate::refusal::{argument, failed, none};
 use crate::table::{self, Column};
 
-const fn column(heading: &'static [&'static str], width: usize) -> Column {
-    Column {
-        heading,
-        width,
-        groups: false,
-    }
-}
+/// Fields of shares.
+pub(super) const SHARES: &[Field<Share>] = rows! {
+    Field::<Share>::column("vserver", "Vserver", |s| s.volume.vserver.clone().into()).key(),
+    Field::<Share>::column("share-name", "Share", |s| s.name.clone().into()).key(),
+    Field::<Share>::column("path", "Path", |s| s.path.clone().into()),
+    Field::<Share>::column(
+        "share-properties", "Share Properties", |s: &Share| s.properties.join(",").into(),
+    ),
+    Field::<Share>::column("volume", "Volume Name", |s| s.volume.volume.clone().into()),
+    Field::<Share>::column("acl", "Share ACL", |s| s.acl.to_owned().into()),
+};
+
+/// Fields of sessions.
+pub(super) const SESSIONS: &[Field<SmbSession>] = rows! {
+    Field::<SmbSession>::column("session-id", "Session ID", |s| s.id.into()).key(),
+    Field::<SmbSession>::column("windows-user", "Windows User", |s| s.user.clone().into()),
+    Field::<SmbSession>::column("address", "Workstation IP address", |s| s.client.clone().into()),
+    Field::<SmbSession>::column(
+        "protocol-version", "Protocol Version", |s: &SmbSession| s.dialect.to_owned().into(),
+    ),
+    Field::<SmbSession>::always("", "auth-mechanism", "Authentication Mechanism", "NTLMv2"),
+    Field::<SmbSession>::column("is-session-signed", "Is Session Signed", |s| s.signed.into()),
+    Field::<SmbSession>::column("files", "Open Files", |s| s.opens.into()),
+    Field::<SmbSession>::column(
+        "shares", "Connected Shares", |s: &SmbSession| s.shares.join(",").into(),
+    ),
+};
 
 /// Runs a command by its last two words.
 pub fn run(
@@ -30,88 +51,47 @@ pub fn run(
 }
 
 fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Share>] = &[
-        Field::key("vserver", "Vserver", |s| s.volume.vserver.clone()),
-        Field::key("share-name", "Share", |s| s.name.clone()),
-        Field::new("path", "Path", |s| s.path.clone()),
-        Field::new("share-properties", "Share Properties", |s: &Share| {
-            s.properties.join(",")
-        }),
-        Field::new("volume", "Volume Name", |s| s.volume.volume.clone()),
-        Field::new("acl", "Share ACL", |s| s.acl.to_owned()),
-    ];
     const COLUMNS: &[Column] = &[
-        column(&["Vserver"], 14),
-        column(&["Share"], 13),
-        column(&["Path"], 17),
-        column(&["Properties"], 10),
-        column(&["Comment"], 8),
-        column(&["ACL"], 23),
+        Column::new(&["Vserver"], 14).of("vserver"),
+        Column::new(&["Share"], 13).of("share-name"),
+        Column::new(&["Path"], 17).of("path"),
+        Column::new(&["Properties"], 10),
+        Column::new(&["Comment"], 8),
+        Column::new(&["ACL"], 23).of("acl"),
     ];
     let keys = ["vserver", "share-name"];
-    show::print(FIELDS, parsed, cluster.shares(), &keys, |all| {
+    show::print(SHARES, parsed, cluster.shares(), &keys, |all| {
         let rows = all.iter().flat_map(|s| {
-            let (first, rest) = match s.properties.split_first() {
-                Some((first, rest)) => (*first, rest),
-                None => ("-", &[][..]),
-            };
-            let own = |text: &str| text.to_owned();
-            let head = vec![
-                s.volume.vserver.clone(),
-                s.name.clone(),
-                s.path.clone(),
-                own(first),
-                own("-"),
-                own(s.acl),
-            ];
-            let more = rest.iter().map(move |property| {
-                vec![own(""), own(""), own(""), own(property), own(""), own("")]
-            });
-            [head].into_iter().chain(more)
+            let mut lines = vec![show::cells(SHARES, COLUMNS, s)];
+            for (at, property) in s.properties.iter().enumerate() {
+                if at > 0 {
+                    lines.push(vec![String::new(); COLUMNS.len()]);
+                }
+                if let Some(cell) = lines.last_mut().and_then(|line| line.get_mut(3)) {
+                    *cell = (*property).to_owned();
+                }
+            }
+            lines
         });
         table::fixed(COLUMNS, &rows.collect::<Vec<_>>())
     })
 }
 
 fn sessions(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<SmbSession>] = &[
-        Field::key("session-id", "Session ID", |s| s.id.to_string()),
-        Field::new("windows-user", "Windows User", |s| s.user.clone()),
-        Field::new("address", "Workstation IP address", |s| s.client.clone()),
-        Field::new("protocol-version", "Protocol Version", |s: &SmbSession| {
-            s.dialect.to_owned()
-        }),
-        Field::new("auth-mechanism", "Authentication Mechanism", |_| {
-            "NTLMv2".to_owned()
-        }),
-        Field::new("is-session-signed", "Is Session Signed", |s| {
-            s.signed.to_string()
-        }),
-        Field::new("files", "Open Files", |s| s.opens.to_string()),
-        Field::new("shares", "Connected Shares", |s: &SmbSession| {
-            s.shares.join(",")
-        }),
-    ];
     const COLUMNS: &[Column] = &[
-        column(&["Session", "ID"], 20),
-        column(&["", "Workstation"], 16),
-        column(&["", "Windows User"], 16),
-        column(&["Protocol", "Version"], 8),
-        column(&["Open", "Files"], 8),
+        Column::new(&["Session", "ID"], 20).of("session-id"),
+        Column::new(&["", "Workstation"], 16).of("address"),
+        Column::new(&["", "Windows User"], 16).of("windows-user"),
+        Column::new(&["Protocol", "Version"], 8).of("protocol-version"),
+        Column::new(&["Open", "Files"], 8).of("files"),
     ];
-    let keys = ["session-id"];
-    show::print(FIELDS, parsed, cluster.smb_sessions(), &keys, |all| {
-        let row = |s: &SmbSession| {
-            vec![
-                s.id.to_string(),
-                s.client.clone(),
-                s.user.clone(),
-                s.dialect.to_owned(),
-                s.opens.to_string(),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(
+        SESSIONS,
+        parsed,
+        cluster.smb_sessions(),
+        &["session-id"],
+        COLUMNS,
+    )
 }
 
 /// Runs `vserver cifs share create`: of the volume that is mounted at the path.

@@ -1,10 +1,12 @@
 //! `storage failover`: the pair that this node is one of.
 
-use super::refusal::{argument, failed, none};
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer};
 use crate::cluster::{Cluster, Failover, Failure, Reason};
+use crate::fields::node::reason;
+use crate::fields::{Field, Value, rows};
 use crate::grammar::Parsed;
-use crate::table::{self, Column};
+use crate::refusal::{argument, failed, none};
+use crate::table::Column;
 
 /// Runs `storage failover` with this verb.
 pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
@@ -15,65 +17,42 @@ pub(super) fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<
 }
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Failover>] = &[
-        Field::key("node", "Node", |f| f.node.clone()),
-        Field::new("partner-name", "Partner Name", |f| f.partner.clone()),
-        Field::new("possible", "Takeover Possible", |f| f.possible.to_string()),
-        Field::new("state-description", "State Description", state),
-        Field::new("reason", "Reason Takeover Not Possible", |f| {
-            or_dash(reason(f).map(str::to_owned))
-        }),
-        Field::new("interconnect-up", "Interconnect Up", |f| {
-            f.connected.to_string()
-        }),
-        Field::new("lag", "Bytes Not Acknowledged", |f| f.lag.to_string()),
-        Field::new("position", "Changes of the Term", |f| {
-            f.position.to_string()
-        }),
-        Field::new("cost-mean", "Mean Wait for the Partner (us)", |f| {
-            f.cost.mean.as_micros().to_string()
-        }),
-        Field::new("cost-p99", "99th Percentile of It (us)", |f| {
-            f.cost.p99.as_micros().to_string()
-        }),
-        Field::new("sent-per-written", "Bytes Sent per Byte Written", |f| {
-            or_dash(f.cost.sent_per_written.map(|sent| format!("{sent:.3}")))
-        }),
-        Field::new("trouble", "Trouble", |f| or_dash(f.trouble.clone())),
-        Field::new("mode", "Configuration Mode", |_: &Failover| "ha".to_owned()).aside(),
-        Field::new("partner-state", "Partner State", |f: &Failover| {
-            or_dash(f.connected.then(|| "up".to_owned()))
-        })
-        .aside(),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Node"], 14),
-        Column::new(&["", "Partner"], 14),
-        Column::new(&["Takeover", "Possible"], 8),
-        Column::new(&["", "State Description"], 37),
+        Column::new(&["", "Node"], 14).of("node"),
+        Column::new(&["", "Partner"], 14).of("partner-name"),
+        Column::new(&["Takeover", "Possible"], 8).of("possible"),
+        Column::new(&["", "State Description"], 37).of("state-description"),
     ];
     let all = cluster.failover().into_iter().collect();
-    show::print(FIELDS, parsed, all, &["node"], |all| {
-        let row = |f: &Failover| {
-            vec![
-                f.node.clone(),
-                f.partner.clone(),
-                f.possible.to_string(),
-                state(f),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(FIELDS, parsed, all, &["node"], COLUMNS)
 }
 
-/// Returns ONTAP's words for why the partner may not serve.
-pub fn reason(f: &Failover) -> Option<&'static str> {
-    match (f.possible, f.connected) {
-        (true, _) => None,
-        (false, true) => Some("NVRAM log not synchronized"),
-        (false, false) => Some("Storage failover interconnect error"),
-    }
-}
+/// Fields of the pair.
+pub(super) const FIELDS: &[Field<Failover>] = rows! {
+    Field::<Failover>::column("node", "Node", |f| f.node.clone().into()).key(),
+    Field::<Failover>::column("partner-name", "Partner Name", |f| f.partner.clone().into()),
+    Field::<Failover>::column("possible", "Takeover Possible", |f| f.possible.into()),
+    Field::<Failover>::column("state-description", "State Description", |f| state(f).into()),
+    Field::<Failover>::column("reason", "Reason Takeover Not Possible", |f| reason(f).into()),
+    Field::<Failover>::column("interconnect-up", "Interconnect Up", |f| f.connected.into()),
+    Field::<Failover>::column("lag", "Bytes Not Acknowledged", |f| f.lag.into()),
+    Field::<Failover>::column("position", "Changes of the Term", |f| f.position.into()),
+    Field::<Failover>::column(
+        "cost-mean", "Mean Wait for the Partner (us)", |f| (f.cost.mean.as_micros() as u64).into(),
+    ),
+    Field::<Failover>::column(
+        "cost-p99", "99th Percentile of It (us)", |f| (f.cost.p99.as_micros() as u64).into(),
+    ),
+    Field::<Failover>::column(
+        "sent-per-written", "Bytes Sent per Byte Written",
+        |f| f.cost.sent_per_written.map(Value::Decimal).into(),
+    ),
+    Field::<Failover>::column("trouble", "Trouble", |f| f.trouble.clone().into()),
+    Field::<Failover>::always("", "mode", "Configuration Mode", "ha").aside(),
+    Field::<Failover>::column(
+        "partner-state", "Partner State", |f: &Failover| f.connected.then_some("up").into(),
+    ).aside(),
+};
 
 fn state(f: &Failover) -> String {
     let linked = match f.connected {

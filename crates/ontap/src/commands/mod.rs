@@ -8,7 +8,7 @@ mod options;
 pub mod policy;
 mod qtree;
 mod quota;
-mod refusal;
+
 mod relationships;
 mod show;
 mod snapshot;
@@ -19,11 +19,11 @@ pub mod volume;
 
 pub use catalogue::COMMANDS;
 pub use options::NAMES as OPTION_NAMES;
-pub use show::{Answer, Record, Scalar};
+pub use show::{Answer, Record};
 
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::{self, Parsed};
-use refusal::refused;
+use crate::refusal::refused;
 
 /// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same
 /// kind of text, for callers that distinguish failure from success.
@@ -123,7 +123,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         }
         ["vserver", "show"] => storage::vservers(parsed, cluster),
         ["storage", "aggregate", "show-space"] => storage::aggregate_space(parsed, cluster),
-        ["cluster", "show"] => storage::cluster_show(parsed, cluster),
+        ["cluster", "show"] => node::cluster_show(parsed, cluster),
         ["cluster", "date", "show"] => node::date(parsed, cluster),
         ["system", "node", "show"] => node::nodes(parsed, cluster),
         ["qos", "workload", "show"] => storage::workloads(parsed, cluster),
@@ -135,10 +135,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["job", "schedule", "cron", "create"] => node::cron(parsed, cluster),
         ["job", "schedule", "interval", "create"] => node::interval(parsed, cluster),
         ["job", "schedule", "delete"] => node::delete_schedule(parsed, cluster),
-        ["cluster", "identity", "show"] => {
-            parsed.without_queries().map_err(refused)?;
-            Ok(node::identity(cluster))
-        }
+        ["cluster", "identity", "show"] => Ok(node::identity(cluster)),
         ["cluster", "peer", "show"] => node::peers(parsed, cluster),
         ["cluster", "peer", "create"] => node::create_peer(parsed, cluster),
         ["cluster", "peer", "delete"] => node::delete_peer(parsed, cluster),

@@ -2,31 +2,30 @@
 
 use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
-use super::refusal::{argument, failed, invalid, none, not_among};
-use super::show::{self, Answer, Field, Instant, or_dash};
-use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
+use super::show::{self, Answer, or_dash};
+use crate::cluster::{Cluster, Failure};
+use crate::fields::node::{FIELDS, row};
+use crate::fields::{Field, Value, peer, rows, schedule};
 use crate::grammar::Parsed;
+use crate::refusal::{argument, failed, invalid, none, not_among};
 use crate::table::{self, Column};
 use crate::value;
+
 use weir_relations::manager::Verb;
 
 /// Runs `job schedule show`: ours and the user's.
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<NamedSchedule>] = &[
-        Field::key("name", "Schedule Name", |s| s.name.clone()),
-        Field::new("description", "Description", |s| s.about.clone()),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Name"], 12),
-        Column::new(&["Description"], 50),
+        Column::new(&["Name"], 12).of("name"),
+        Column::new(&["Description"], 50).of("description"),
     ];
-    show::print(FIELDS, parsed, cluster.schedules(), &["name"], |all| {
-        let rows: Vec<Vec<String>> = all
-            .iter()
-            .map(|s| vec![s.name.clone(), s.about.clone()])
-            .collect();
-        table::fixed(COLUMNS, &rows)
-    })
+    show::list(
+        schedule::FIELDS,
+        parsed,
+        cluster.schedules(),
+        &["name"],
+        COLUMNS,
+    )
 }
 
 /// Runs `job schedule cron create`: what is not given is every one, but minutes, which have to be.
@@ -112,44 +111,12 @@ pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 
 /// Runs `cluster peer show`: nodes paired with this one.
 pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Peer>] = &[
-        Field::key("cluster", "Peer Cluster Name", |p| p.name.clone()),
-        Field::new("peer-addrs", "Remote Addresses", |p| {
-            or_dash(p.address.clone())
-        }),
-        Field::new("availability", "Availability of the Remote Cluster", |p| {
-            availability(p).to_owned()
-        }),
-        Field::new("fingerprint", "Certificate Fingerprint", |p| {
-            p.fingerprint.clone()
-        }),
-        Field::new("unavailable-reason", "Reason for Unavailability", |p| {
-            or_dash(p.reason.clone())
-        }),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Peer Cluster Name"], 25),
-        Column::new(&["Remote Addresses"], 26),
-        Column::new(&["Availability"], 14),
+        Column::new(&["Peer Cluster Name"], 25).of("cluster"),
+        Column::new(&["Remote Addresses"], 26).of("peer-addrs"),
+        Column::new(&["Availability"], 14).of("availability"),
     ];
-    show::print(FIELDS, parsed, cluster.peers(), &["cluster"], |all| {
-        let row = |p: &Peer| {
-            vec![
-                p.name.clone(),
-                or_dash(p.address.clone()),
-                availability(p).to_owned(),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
-}
-
-fn availability(peer: &Peer) -> &'static str {
-    match peer.available {
-        Some(true) => "Available",
-        Some(false) => "Unavailable",
-        None => "Pending",
-    }
+    show::list(peer::FIELDS, parsed, cluster.peers(), &["cluster"], COLUMNS)
 }
 
 /// Runs `cluster peer create`: pairs with another node, whose certificate is known; or offers it
@@ -209,52 +176,51 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
 
 /// Runs `system node show`: there is one.
 pub fn nodes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<String>] = &[
-        Field::key("node", "Node", String::clone),
-        Field::new("health", "Health", |_| "true".to_owned()),
-        Field::new("eligibility", "Eligibility", |_| "true".to_owned()),
-        Field::new("vendor", "Vendor", |_| "Weir".to_owned()),
-        Field::new("model", "Model", |_| "Weir".to_owned()),
-        Field::new("uuid", "Node UUID", |node: &String| {
-            value::identity("node", node)
-        }),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21),
-        Column::new(&["Health"], 7),
-        Column::new(&["Eligibility"], 12),
-        Column::new(&["Model"], 10),
+        Column::new(&["Node"], 21).of("node"),
+        Column::new(&["Health"], 7).of("health"),
+        Column::new(&["Eligibility"], 12).of("eligibility"),
+        Column::new(&["Model"], 10).of("model"),
     ];
-    show::print(FIELDS, parsed, vec![cluster.name()], &["node"], |all| {
-        let words = ["true", "true", "Weir"].map(str::to_owned);
-        let row = |node: &String| [&[node.clone()][..], &words].concat();
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(FIELDS, parsed, vec![row(cluster, None)], &["node"], COLUMNS)
 }
+
+/// Runs `cluster show`: there is one node.
+pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Node"], 21).of("node"),
+        Column::new(&["Health"], 7).of("health"),
+        Column::new(&["Eligibility"], 12).of("eligibility"),
+    ];
+    show::list(MEMBERS, parsed, vec![cluster.name()], &["node"], COLUMNS)
+}
+
+/// Fields of the nodes of a cluster.
+pub(super) const MEMBERS: &[Field<String>] = rows! {
+    Field::<String>::column("node", "Node", |node: &String| node.clone().into()).key(),
+    Field::<String>::always("", "health", "Health", "true"),
+    Field::<String>::always("", "eligibility", "Eligibility", "true"),
+};
 
 /// Runs `cluster date show`: the node's clock.
 pub fn date(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<(String, i64)>] = &[
-        Field::key("node", "Node", |(node, _)| node.clone()),
-        Field::new("date", "Date", |(_, now): &(String, i64)| {
-            value::event_time(*now)
-        })
-        .instant(|(_, now)| Some(Instant::At(*now))),
-        Field::new("timezone", "Time zone", |_| "Etc/UTC".to_owned()),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21),
-        Column::new(&["Date"], 19),
-        Column::new(&["Time zone"], 9),
+        Column::new(&["Node"], 21).of("node"),
+        Column::new(&["Date"], 19).of("date"),
+        Column::new(&["Time zone"], 9).of("timezone"),
     ];
     let all = vec![(cluster.name(), cluster.now())];
-    show::print(FIELDS, parsed, all, &["node"], |all| {
-        let row = |(node, now): &(String, i64)| {
-            vec![node.clone(), value::event_time(*now), "Etc/UTC".to_owned()]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(DATE, parsed, all, &["node"], COLUMNS)
 }
+
+/// Fields of the node's clock.
+pub(super) const DATE: &[Field<(String, i64)>] = rows! {
+    Field::<(String, i64)>::column("node", "Node", |(node, _)| node.clone().into()).key(),
+    Field::<(String, i64)>::column("date", "Date", |(_, now): &(String, i64)| {
+        Value::Shown(value::event_time(*now), Box::new(Value::Time(*now)))
+    }),
+    Field::<(String, i64)>::always("", "timezone", "Time zone", "Etc/UTC"),
+};
 
 /// Runs `cluster identity show`: what a peer is created with.
 pub fn identity(cluster: &dyn Cluster) -> Answer {

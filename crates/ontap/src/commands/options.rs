@@ -1,9 +1,10 @@
 //! `options`: the global throttles.
 
-use super::refusal::{failed, none, not_among};
-use super::show::{self, Answer, Field};
+use super::show::{self, Answer};
 use crate::cluster::{Cluster, Failure, Global};
+use crate::fields::{Field, Value, rows};
 use crate::grammar::Parsed;
+use crate::refusal::{failed, none, not_among};
 use crate::table::{self, Column};
 use crate::{query, value};
 use weir_relations::manager::Verb;
@@ -49,19 +50,24 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     .into())
 }
 
-const FIELDS: &[Field<(String, &str, String)>] = &[
-    Field::key("vserver", "Vserver", |(vserver, ..)| vserver.clone()),
-    Field::key("option-name", "Option Name", |(_, name, _)| {
-        (*name).to_owned()
-    }),
-    Field::key("option-value", "Option Value", |(.., value)| value.clone()),
-];
+/// Fields of options.
+pub(super) const FIELDS: &[Field<(String, &str, Value)>] = rows! {
+    Field::<(
+        String, &str, Value)>::column("vserver", "Vserver", |(vserver,..)| vserver.clone().into(),
+    ).key(),
+    Field::<(
+        String, &str, Value)>::column("option-name", "Option Name", |(_, name, _)| (*name).into(),
+    ).key(),
+    Field::<(
+        String, &str, Value)>::column("option-value", "Option Value", |(.., value)| value.clone(),
+    ).key(),
+};
 
-fn shown(option: &str, cluster: &dyn Cluster) -> String {
+fn shown(option: &str, cluster: &dyn Cluster) -> Value {
     match cluster.global_throttle(option == INCOMING) {
-        Global::Unset => "-".to_owned(),
-        Global::Unlimited => "unlimited".to_owned(),
-        Global::Max(kbs) => kbs.to_string(),
+        Global::Unset => Value::None,
+        Global::Unlimited => "unlimited".into(),
+        Global::Max(kbs) => kbs.into(),
     }
 }
 
@@ -75,7 +81,7 @@ fn table(options: &[&str], cluster: &dyn Cluster) -> String {
     let rows: Vec<Vec<String>> = options
         .iter()
         .map(|option| {
-            let value = shown(option, cluster);
+            let value = shown(option, cluster).line();
             vec![String::new(), (*option).to_owned(), value, "-".to_owned()]
         })
         .collect();

@@ -1,55 +1,16 @@
 //! `snapmirror policy`.
 
-use weir_relations::model::{Policy, PolicyKind};
+use weir_relations::model::PolicyKind;
 
-use super::refusal::{argument, failed, invalid, none, not_among};
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer};
 use crate::cluster::{Cluster, Failure, Reason};
+use crate::fields::mirror_policy::{Draft, FIELDS, Row, TABLE, rows};
+use crate::fields::{self, Way};
 use crate::grammar::Parsed;
+use crate::refusal::{argument, failed, invalid, none, not_among};
 use crate::table::{self, Column};
+
 use weir_relations::manager::Verb;
-
-const FIELDS: &[Field<(String, Policy)>] = &[
-    Field::key("vserver", "Vserver", |(vserver, _)| vserver.clone()),
-    Field::key("policy", "SnapMirror Policy Name", |(_, p)| p.name.clone()),
-    Field::new("type", "SnapMirror Policy Type", |(_, p)| {
-        p.kind.word().to_owned()
-    }),
-    Field::new("rules", "Rules", |(_, p)| rules(p)),
-    Field::new("rules-schedules", "Schedules of Rules", |(_, p)| {
-        let named = p.rules.iter().filter_map(|rule| {
-            let schedule = rule.schedule.as_ref()?;
-            Some(format!("{}:{schedule}", rule.label))
-        });
-        let all: Vec<String> = named.collect();
-        or_dash(Some(all.join(", ")).filter(|text| !text.is_empty()))
-    }),
-    Field::new("comment", "Comment", |(_, p)| {
-        or_dash(Some(p.comment.clone()).filter(|text| !text.is_empty()))
-    }),
-    Field::new("owner", "Policy Owner", |(_, p)| {
-        if p.system {
-            "cluster-admin"
-        } else {
-            "vserver-admin"
-        }
-        .to_owned()
-    }),
-    Field::new(
-        "is-network-compression-enabled",
-        "Is Network Compression Enabled",
-        |(_, p)| p.compression.to_string(),
-    ),
-];
-
-fn rules(policy: &Policy) -> String {
-    let all: Vec<String> = policy
-        .rules
-        .iter()
-        .map(|rule| format!("{}:{}", rule.label, rule.keep))
-        .collect();
-    all.join(", ")
-}
 
 /// Runs a verb of `snapmirror policy`.
 pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
@@ -58,18 +19,12 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     }
     let name = argument(parsed, "policy")?.to_owned();
     if verb == "create" {
-        let kind = match parsed.get("type") {
-            None => PolicyKind::AsyncMirror,
-            Some(word) => PolicyKind::from_word(word)
-                .ok_or_else(|| invalid(word, "type", "async-mirror|vault|mirror-vault"))?,
-        };
-        let comment = parsed.get("comment").unwrap_or_default().to_owned();
-        let compression = compression(parsed)?.unwrap_or(false);
+        let draft = draft(parsed, Way::Create, cluster)?;
         let create = Verb::PolicyCreate {
             name,
-            kind,
-            comment,
-            compression,
+            kind: draft.kind.unwrap_or(PolicyKind::AsyncMirror),
+            comment: draft.comment.unwrap_or_default(),
+            compression: draft.compression.unwrap_or(false),
             rules: Vec::new(),
         };
         cluster.change(create.into()).map_err(failed)?;
@@ -80,12 +35,15 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     let rule = |label: &str| policy.rules.iter().any(|rule| rule.label == label);
     let change = match verb {
         "delete" => Verb::PolicyDelete(name),
-        "modify" => Verb::PolicyModify {
-            name,
-            comment: parsed.get("comment").map(str::to_owned),
-            compression: compression(parsed)?,
-            rules: None,
-        },
+        "modify" => {
+            let draft = draft(parsed, Way::Modify, cluster)?;
+            Verb::PolicyModify {
+                name,
+                comment: draft.comment,
+                compression: draft.compression,
+                rules: None,
+            }
+        }
         _ => {
             let label = argument(parsed, "snapmirror-label")?.to_owned();
             match (verb, rule(&label)) {
@@ -127,8 +85,11 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 /// Numbers of snapshots that a rule may keep: ONTAP's 1,019 are what a volume may have there.
 pub const KEEP: std::ops::RangeInclusive<u32> = 1..=1019;
 
-fn compression(parsed: &Parsed) -> Result<Option<bool>, Failure> {
-    flag(parsed, "is-network-compression-enabled")
+/// Returns what the arguments set.
+fn draft(parsed: &Parsed, way: Way, cluster: &dyn Cluster) -> Result<Draft, Failure> {
+    let mut draft = Draft::default();
+    fields::read(&TABLE, parsed, way, &mut draft, cluster, None)?;
+    Ok(draft)
 }
 
 fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
@@ -142,30 +103,20 @@ fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Vserver", "Name"], 7),
-        Column::new(&["Policy", "Name"], 18),
-        Column::new(&["Policy", "Type"], 12),
+        Column::grouping(&["Vserver", "Name"], 7).of("vserver"),
+        Column::new(&["Policy", "Name"], 18).of("policy"),
+        Column::new(&["Policy", "Type"], 12).of("type"),
         Column::new(&["Number", "Of Rules"], 8),
-        Column::new(&["Rules"], 40),
+        Column::new(&["Rules"], 40).of("rules"),
     ];
-    let all = cluster
-        .policies()
-        .into_iter()
-        .map(|policy| (cluster.name(), policy))
-        .collect();
-    show::print(FIELDS, parsed, all, &["policy"], |all| {
-        let rows: Vec<Vec<String>> = all
-            .iter()
-            .map(|(vserver, p)| {
-                vec![
-                    vserver.clone(),
-                    p.name.clone(),
-                    p.kind.word().to_owned(),
-                    p.rules.len().to_string(),
-                    rules(p),
-                ]
-            })
-            .collect();
-        table::fixed(COLUMNS, &rows)
+    show::print(FIELDS, parsed, rows(cluster), &["policy"], |all| {
+        let row = |p: &Row| {
+            let mut cells = show::cells(FIELDS, COLUMNS, p);
+            if let Some(number) = cells.get_mut(3) {
+                *number = p.policy.rules.len().to_string();
+            }
+            cells
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
     })
 }

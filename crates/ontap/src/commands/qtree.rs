@@ -2,12 +2,13 @@
 
 use weir_relations::model::Path;
 
-use super::refusal::{argument, failed, invalid, none};
-use super::show::{self, Answer, Field};
-use super::volume::{path, permissions, signs, there};
-use crate::cluster::{Change, Cluster, Failure, Reason, Volume};
+use super::show::{self, Answer};
+use super::volume::{path, there};
+use crate::cluster::{Change, Cluster, Failure, Reason};
+use crate::fields::qtree::{self, Draft, FIELDS, TABLE};
+use crate::fields::{self, Way};
 use crate::grammar::Parsed;
-use crate::storage::Qtree;
+use crate::refusal::{argument, failed, none};
 use crate::table::{self, Column};
 
 /// Returns the failure for a qtree that does not exist.
@@ -21,68 +22,6 @@ pub fn none_of(volume: &Path, name: &str) -> Failure {
     )
 }
 
-/// A qtree with its volume.
-struct Row {
-    qtree: Qtree,
-    volume: Volume,
-}
-
-impl Row {
-    fn path(&self) -> String {
-        let (volume, name) = (&self.volume.path.volume, &self.qtree.name);
-        format!("/vol/{volume}/{name}")
-            .trim_end_matches('/')
-            .to_owned()
-    }
-}
-
-/// Returns the qtrees of all volumes, each volume's own (number 0) first.
-fn rows(cluster: &dyn Cluster) -> Vec<Row> {
-    let mut qtrees = cluster.qtrees(None);
-    let mut rows = Vec::new();
-    for volume in cluster.volumes() {
-        let own = Qtree {
-            volume: volume.path.clone(),
-            number: 0,
-            name: String::new(),
-            permissions: volume.details.permissions,
-            owner: 0,
-            group: 0,
-        };
-        let here = qtrees.extract_if(.., |qtree| qtree.volume == volume.path);
-        let here: Vec<Qtree> = here.collect();
-        rows.extend([own].into_iter().chain(here).map(|qtree| Row {
-            qtree,
-            volume: volume.clone(),
-        }));
-    }
-    rows
-}
-
-const FIELDS: &[Field<Row>] = &[
-    Field::key("vserver", "Vserver Name", |r| r.volume.path.vserver.clone()),
-    Field::key("volume", "Volume Name", |r| r.volume.path.volume.clone()),
-    Field::key("qtree", "Qtree Name", |r| r.qtree.name.clone()),
-    Field::new("qtree-path", "Qtree Path", Row::path),
-    Field::new("security-style", "Security Style", |r| {
-        r.volume.details.security_style().to_owned()
-    }),
-    Field::new("oplock-mode", "Oplock Mode", |_| "enable".to_owned()),
-    Field::new("unix-permissions", "Unix Permissions", |r: &Row| {
-        signs(r.qtree.permissions)
-    }),
-    Field::counted("id", "Qtree Id", |r| r.qtree.number.into()),
-    Field::new("status", "Qtree Status", |_| "normal".to_owned()),
-    Field::new("export-policy", "Export Policy", |r| {
-        r.volume.details.export_policy.clone()
-    }),
-    Field::new(
-        "is-export-policy-inherited",
-        "Is Export Policy Inherited",
-        |_| "true".to_owned(),
-    ),
-];
-
 /// Runs `volume qtree` with this verb.
 pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
@@ -94,23 +33,15 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     if verb != "create" && !exists() {
         return Err(none());
     }
-    let mode = parsed.get("unix-permissions").map(|text| {
-        let kind = "octal digits or ---rwxr-xr-x";
-        permissions(text).ok_or_else(|| invalid(text, "unix-permissions", kind))
-    });
-    let permissions = mode.transpose()?;
     let own = cluster.volumes().into_iter().find(|v| v.path == volume);
-    let own = own.ok_or_else(none)?;
-    for (argument, here) in [
-        ("security-style", own.details.security_style()),
-        ("oplock-mode", "enable"),
-        ("export-policy", own.details.export_policy.as_str()),
-    ] {
-        if let Some(given) = parsed.get(argument).filter(|given| *given != here) {
-            let kind = format!("{here}: qtrees have what their volume has");
-            return Err(invalid(given, argument, &kind));
-        }
-    }
+    let way = match verb {
+        "create" => Way::Create,
+        _ => Way::Modify,
+    };
+    let mut draft = Draft::default();
+    let like = own.as_ref().map(qtree::own);
+    fields::read(&TABLE, parsed, way, &mut draft, cluster, like.as_ref())?;
+    let permissions = draft.permissions;
     let change = match verb {
         "create" => Change::QtreeCreate {
             volume,
@@ -131,28 +62,21 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 10),
-        Column::new(&["Volume"], 13),
-        Column::new(&["Qtree"], 12),
-        Column::new(&["Style"], 12),
-        Column::new(&["Oplocks"], 9),
-        Column::new(&["Status"], 8),
+        Column::new(&["Vserver"], 10).of("vserver"),
+        Column::new(&["Volume"], 13).of("volume"),
+        Column::new(&["Qtree"], 12).of("qtree"),
+        Column::new(&["Style"], 12).of("security-style"),
+        Column::new(&["Oplocks"], 9).of("oplock-mode"),
+        Column::new(&["Status"], 8).of("status"),
     ];
     let keys = ["vserver", "volume", "qtree"];
-    show::print(FIELDS, parsed, rows(cluster), &keys, |all| {
-        let row = |r: &Row| {
-            let name = match r.qtree.number {
-                0 => "\"\"".to_owned(),
-                _ => r.qtree.name.clone(),
-            };
-            vec![
-                r.volume.path.vserver.clone(),
-                r.volume.path.volume.clone(),
-                name,
-                r.volume.details.security_style().to_owned(),
-                "enable".to_owned(),
-                "normal".to_owned(),
-            ]
+    show::print(FIELDS, parsed, qtree::rows(cluster), &keys, |all| {
+        let row = |r| {
+            let mut cells = show::cells(FIELDS, COLUMNS, r);
+            for name in cells.iter_mut().filter(|name| name.is_empty()) {
+                *name = "\"\"".to_owned();
+            }
+            cells
         };
         table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
     })

@@ -3,25 +3,19 @@
 //! A machine has one quota policy, `default`. A rule holds once it is made: `resize` has nothing to
 //! activate.
 
-use std::collections::BTreeMap;
-
 use weir_relations::model::Path;
 
-use super::refusal::{argument, failed, invalid, none, not_among, refused};
-use super::show::{self, Answer, Field};
+use super::show::{self, Answer};
 use super::storage::right;
 use super::volume::{path, there};
 use crate::cluster::{Change, Cluster, Failure, Reason};
+use crate::fields::quota::{self, Draft, FIELDS, Line, POLICY, REPORT, Row};
+use crate::fields::{self, Field, Way, rows};
 use crate::grammar::Parsed;
-use crate::storage::{QuotaLimits, QuotaRule, QuotaState, QuotaTarget};
+use crate::refusal::{argument, failed, invalid, none, not_among, refused};
+use crate::storage::{QuotaLimits, QuotaState, QuotaTarget};
 use crate::table::{self, Column};
 use crate::value;
-
-/// The one quota policy of a machine.
-const POLICY: &str = "default";
-const SIZE: &str = "{<integer>[KB|MB|GB|TB|PB]}|unlimited|-";
-const FILES: &str = "<integer>[K|M|G|T]|unlimited|-";
-const KIB: u64 = 1024;
 
 /// Runs `volume quota policy rule` with this verb.
 pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
@@ -55,7 +49,7 @@ pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer
             volume,
             target,
             new: true,
-            limits: limits(parsed, QuotaLimits::default())?,
+            limits: limits(parsed, QuotaLimits::default(), cluster)?,
         },
         (_, None) => return Err(none()),
         ("delete", Some(_)) => Change::QuotaRemove { volume, target },
@@ -63,7 +57,7 @@ pub fn rule(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer
             volume,
             target,
             new: false,
-            limits: limits(parsed, rule.limits)?,
+            limits: limits(parsed, rule.limits, cluster)?,
         },
     };
     cluster.change(change).map_err(failed)?;
@@ -124,120 +118,22 @@ fn target(parsed: &Parsed) -> Result<QuotaTarget, Failure> {
 }
 
 /// Returns the limits that the arguments set; others are as in `now`.
-fn limits(parsed: &Parsed, now: QuotaLimits) -> Result<QuotaLimits, Failure> {
-    let unlimited = |text: &str| matches!(text, "-" | "unlimited");
-    if let Some(text) = parsed.get("threshold").filter(|text| !unlimited(text)) {
-        let kind = "-: use -soft-disk-limit, which warns as well";
-        return Err(invalid(text, "threshold", kind));
-    }
-    if let Some(text) = parsed.get("user-mapping")
-        && !matches!(text, "off" | "false" | "-")
-    {
-        return Err(invalid(text, "user-mapping", "off"));
-    }
-    let limit = |name: &str, kind: &str, unit: u64, now: u64| match parsed.get(name) {
-        None => Ok(now),
-        Some(text) if unlimited(text) => Ok(0),
-        Some(text) => {
-            let unit = match text.bytes().all(|b| b.is_ascii_digit()) {
-                true => unit,
-                false => 1,
-            };
-            let given = value::number(text).map(|n| n * unit as f64);
-            let given = given.filter(|n| (1.0..9.0e18).contains(n));
-            given.map_or_else(|| Err(invalid(text, name, kind)), |n| Ok(n as u64))
-        }
-    };
-    Ok(QuotaLimits {
-        bytes: limit("disk-limit", SIZE, KIB, now.bytes)?,
-        soft_bytes: limit("soft-disk-limit", SIZE, KIB, now.soft_bytes)?,
-        files: limit("file-limit", FILES, 1, now.files)?,
-        soft_files: limit("soft-file-limit", FILES, 1, now.soft_files)?,
-    })
+fn limits(
+    parsed: &Parsed,
+    now: QuotaLimits,
+    cluster: &dyn Cluster,
+) -> Result<QuotaLimits, Failure> {
+    let mut draft = Draft::default();
+    fields::read(
+        &quota::TABLE,
+        parsed,
+        Way::Modify,
+        &mut draft,
+        cluster,
+        None,
+    )?;
+    Ok(draft.limits(now))
 }
-
-/// Returns a limit of bytes; a dash for none.
-fn bytes(limit: u64) -> String {
-    match limit {
-        0 => "-".to_owned(),
-        limit => value::tidy_size(limit),
-    }
-}
-
-/// Returns a limit of files; a dash for none.
-fn files(limit: u64) -> String {
-    match limit {
-        0 => "-".to_owned(),
-        limit => limit.to_string(),
-    }
-}
-
-fn given(limit: u64) -> Option<u64> {
-    (limit > 0).then_some(limit)
-}
-
-/// Returns the rule's user mapping: it is off, and groups have none.
-fn mapping(rule: &QuotaRule) -> &'static str {
-    match rule.target {
-        QuotaTarget::DefaultUser | QuotaTarget::User(_) => "off",
-        _ => "-",
-    }
-}
-
-/// The names of qtrees, by volume and number.
-type Names = BTreeMap<(Path, u32), String>;
-
-/// Returns the names of the qtrees of all volumes.
-fn names(cluster: &dyn Cluster) -> Names {
-    let all = cluster.qtrees(None).into_iter();
-    all.map(|q| ((q.volume, q.number), q.name)).collect()
-}
-
-/// Returns the name of a rule's target: of a qtree, its name; empty for a default.
-fn name_of(rule: &QuotaRule, names: &Names) -> String {
-    let named = match rule.target {
-        QuotaTarget::Tree(number) => names.get(&(rule.volume.clone(), number)),
-        _ => None,
-    };
-    named.cloned().unwrap_or_else(|| rule.target.name())
-}
-
-/// A rule with the name of its target.
-struct Rule {
-    rule: QuotaRule,
-    target: String,
-}
-
-impl std::ops::Deref for Rule {
-    type Target = QuotaRule;
-
-    fn deref(&self) -> &QuotaRule {
-        &self.rule
-    }
-}
-
-const RULES: &[Field<Rule>] = &[
-    Field::key("vserver", "Vserver", |r| r.volume.vserver.clone()),
-    Field::key("policy-name", "Policy Name", |_| POLICY.to_owned()),
-    Field::key("volume", "Volume Name", |r| r.volume.volume.clone()),
-    Field::key("type", "Type", |r: &Rule| r.rule.target.kind().to_owned()),
-    Field::key("target", "Target", |r: &Rule| r.target.clone()),
-    Field::key("qtree", "Qtree Name", |_| String::new()),
-    Field::new("user-mapping", "User Mapping", |r| mapping(r).to_owned()),
-    Field::new("disk-limit", "Disk Limit", |r: &Rule| bytes(r.limits.bytes))
-        .exact(|r| given(r.limits.bytes)),
-    Field::new("file-limit", "Files Limit", |r: &Rule| {
-        files(r.limits.files)
-    }),
-    Field::new("threshold", "Threshold for Disk Limit", |_| "-".to_owned()),
-    Field::new("soft-disk-limit", "Soft Disk Limit", |r: &Rule| {
-        bytes(r.limits.soft_bytes)
-    })
-    .exact(|r| given(r.limits.soft_bytes)),
-    Field::new("soft-file-limit", "Soft Files Limit", |r: &Rule| {
-        files(r.limits.soft_files)
-    }),
-];
 
 /// Heading of the rules of a volume, and the columns below it.
 const RULES_HEADING: &str = "                                               Soft             Soft
@@ -246,50 +142,43 @@ Type   Target    Qtree   Mapping     Limit    Limit   Limit    Limit  Threshold
 -----  --------  ------- -------  --------  -------  ------  -------  ---------
 ";
 const RULES_COLUMNS: &[Column] = &[
-    Column::new(&["Type"], 6),
-    Column::new(&["Target"], 9),
-    Column::new(&["Qtree"], 7),
-    Column::new(&["Mapping"], 8),
-    Column::new(&["Disk"], 9),
-    Column::new(&["Soft"], 8),
-    Column::new(&["Files"], 7),
-    Column::new(&["Soft"], 8),
-    Column::new(&["Threshold"], 9),
+    Column::new(&["Type"], 6).of("type"),
+    Column::new(&["Target"], 9).of("target"),
+    Column::new(&["Qtree"], 7).of("qtree"),
+    Column::new(&["Mapping"], 8).of("user-mapping"),
+    Column::new(&["Disk"], 9).of("disk-limit"),
+    Column::new(&["Soft"], 8).of("soft-disk-limit"),
+    Column::new(&["Files"], 7).of("file-limit"),
+    Column::new(&["Soft"], 8).of("soft-file-limit"),
+    Column::new(&["Threshold"], 9).of("threshold"),
 ];
 
 /// Runs `volume quota policy rule show`: a table a volume.
 fn show_rules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let keys = ["vserver", "volume", "type", "target"];
-    let names = names(cluster);
-    let rules = cluster.quota_rules().into_iter().map(|rule| Rule {
-        target: name_of(&rule, &names),
-        rule,
-    });
-    show::print(RULES, parsed, rules.collect(), &keys, |all| {
-        let row = |r: &Rule| {
-            let quoted = |text: String| match text.is_empty() {
-                true => "\"\"".to_owned(),
-                false => text,
-            };
-            vec![
-                r.rule.target.kind().to_owned(),
-                quoted(r.target.clone()),
-                quoted(String::new()),
-                mapping(r).to_owned(),
-                right(&bytes(r.limits.bytes), 8),
-                right(&bytes(r.limits.soft_bytes), 7),
-                right(&files(r.limits.files), 6),
-                right(&files(r.limits.soft_files), 7),
-                right("-", 9),
-            ]
+    show::print(FIELDS, parsed, quota::rows(cluster), &keys, |all| {
+        let row = |r: &Row| {
+            let cells = show::cells(FIELDS, RULES_COLUMNS, r).into_iter();
+            let shown = cells
+                .zip(RULES_COLUMNS)
+                .map(|(cell, column)| match column.field {
+                    _ if cell.is_empty() => "\"\"".to_owned(),
+                    // Numbers end a blank before the next column.
+                    "disk-limit" | "soft-disk-limit" | "file-limit" | "soft-file-limit" => {
+                        right(&cell, column.width - 1)
+                    }
+                    "threshold" => right(&cell, column.width),
+                    _ => cell,
+                });
+            shown.collect()
         };
-        let heading = |r: &Rule| {
-            let vserver = format!("Vserver: {}", r.volume.vserver);
+        let heading = |r: &Row| {
+            let vserver = format!("Vserver: {}", r.rule.volume.vserver);
             let policy = format!("Policy: {POLICY}");
-            let volume = &r.volume.volume;
+            let volume = &r.rule.volume.volume;
             format!("{vserver:<26} {policy:<25} Volume: {volume}\n\n{RULES_HEADING}")
         };
-        grouped(all, |r| r.volume.clone(), heading, RULES_COLUMNS, row)
+        grouped(all, |r| r.rule.volume.clone(), heading, RULES_COLUMNS, row)
     })
 }
 
@@ -320,193 +209,68 @@ fn grouped<T, K: PartialEq>(
     out
 }
 
-/// A line of the report: a default rule, or a user, a group or a qtree with its usage.
-struct Line {
-    rule: QuotaRule,
-    used_bytes: u64,
-    used_files: u64,
-    /// The name of the qtree; empty if it is about none.
-    tree: String,
-    /// Its place among the lines of its volume, from 0.
-    index: u64,
-    /// The rule that its limits are from; `-`: none.
-    specifier: String,
-}
-
-impl Line {
-    /// Returns the target as the report has it: `*` is a default rule.
-    fn id(&self) -> String {
-        match self.rule.target {
-            QuotaTarget::User(0) | QuotaTarget::Group(0) => "root".to_owned(),
-            target => Some(target.name())
-                .filter(|name| !name.is_empty())
-                .unwrap_or_else(|| "*".to_owned()),
-        }
-    }
-}
-
-/// Returns the lines of all volumes whose quotas hold: of each volume its default rules, then who
-/// has usage or limits.
-fn lines(cluster: &dyn Cluster) -> Vec<Line> {
-    let states = cluster.quota_states();
-    let rules = cluster.quota_rules();
-    let names = names(cluster);
-    let is_on = |volume: &Path| states.get(volume) == Some(&QuotaState::On);
-    let defaults = rules.iter().filter(|rule| rule.target.is_default());
-    let mut all: BTreeMap<(Path, QuotaTarget), Line> = BTreeMap::new();
-    let mut add = |rule: QuotaRule, used_bytes, used_files| {
-        let of = |target| {
-            let found = rules
-                .iter()
-                .any(|r| r.volume == rule.volume && r.target == target);
-            found.then_some(target)
-        };
-        let default = match rule.target {
-            QuotaTarget::User(0) | QuotaTarget::Group(0) => None,
-            QuotaTarget::User(_) => of(QuotaTarget::DefaultUser),
-            QuotaTarget::Group(_) => of(QuotaTarget::DefaultGroup),
-            QuotaTarget::Tree(_) => of(QuotaTarget::DefaultTree),
-            _ => None,
-        };
-        let specifier = match of(rule.target).or(default) {
-            Some(own) if own.is_default() => "*".to_owned(),
-            Some(_) => name_of(&rule, &names),
-            None => "-".to_owned(),
-        };
-        let tree = match rule.target {
-            QuotaTarget::Tree(_) => name_of(&rule, &names),
-            _ => String::new(),
-        };
-        let line = Line {
-            tree,
-            used_bytes,
-            used_files,
-            index: 0,
-            specifier,
-            rule,
-        };
-        all.insert((line.rule.volume.clone(), line.rule.target), line);
-    };
-    for rule in defaults.filter(|rule| is_on(&rule.volume)) {
-        add(rule.clone(), 0, 0);
-    }
-    for held in cluster.quota_report() {
-        add(held.rule, held.used_bytes, held.used_files);
-    }
-    let mut all: Vec<Line> = all.into_values().collect();
-    let mut above: Option<(Path, u64)> = None;
-    for line in &mut all {
-        line.index = match &above {
-            Some((volume, index)) if *volume == line.rule.volume => index + 1,
-            _ => 0,
-        };
-        above = Some((line.rule.volume.clone(), line.index));
-    }
-    all
-}
-
 /// Runs `volume quota report`.
 pub fn report(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Line>] = &[
-        Field::key("vserver", "Vserver", |l| l.rule.volume.vserver.clone()),
-        Field::key("volume", "Volume Name", |l| l.rule.volume.volume.clone()),
-        Field::key("index", "Index", |l: &Line| l.index.to_string()).ordered(|l| l.index),
-        Field::new("tree", "Tree Name", |l| l.tree.clone()),
-        Field::new("quota-type", "Quota Type", |l: &Line| {
-            l.rule.target.kind().to_owned()
-        }),
-        Field::new("quota-target", "Quota Target", Line::id),
-        Field::sized("disk-used", "Disk Space Used", |l| l.used_bytes),
-        Field::new("disk-limit", "Disk Space Limit", |l: &Line| {
-            bytes(l.rule.limits.bytes)
-        })
-        .exact(|l| given(l.rule.limits.bytes)),
-        Field::counted("files-used", "Files Used", |l| l.used_files),
-        Field::new("file-limit", "Files Limit", |l: &Line| {
-            files(l.rule.limits.files)
-        }),
-        Field::new("soft-disk-limit", "Soft Disk Space Limit", |l: &Line| {
-            bytes(l.rule.limits.soft_bytes)
-        })
-        .exact(|l| given(l.rule.limits.soft_bytes)),
-        Field::new("soft-file-limit", "Soft Files Limit", |l: &Line| {
-            files(l.rule.limits.soft_files)
-        }),
-        Field::new("threshold", "Threshold for Disk Space", |_| "-".to_owned()),
-        Field::new("quota-specifier", "Quota Specifier", |l: &Line| {
-            l.specifier.clone()
-        }),
-    ];
     const HEADING: &str = "                                    ----Disk----  ----Files-----   Quota
 Volume   Tree      Type    ID        Used  Limit    Used   Limit   Specifier
 -------  --------  ------  -------  -----  -----  ------  ------   ---------
 ";
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Volume"], 8),
-        Column::new(&["Tree"], 9),
-        Column::new(&["Type"], 7),
-        Column::new(&["ID"], 8),
+        Column::grouping(&["Volume"], 8).of("volume"),
+        Column::new(&["Tree"], 9).of("tree"),
+        Column::new(&["Type"], 7).of("quota-type"),
+        Column::new(&["ID"], 8).of("quota-target"),
         Column::new(&["Used"], 6),
-        Column::new(&["Limit"], 6),
-        Column::new(&["Used"], 7),
-        Column::new(&["Limit"], 8),
-        Column::new(&["Specifier"], 9),
+        Column::new(&["Limit"], 6).of("disk-limit"),
+        Column::new(&["Used"], 7).of("files-used"),
+        Column::new(&["Limit"], 8).of("file-limit"),
+        Column::new(&["Specifier"], 9).of("quota-specifier"),
     ];
     let keys = ["vserver", "volume", "index"];
-    show::print(FIELDS, parsed, lines(cluster), &keys, |all| {
+    show::print(REPORT, parsed, quota::lines(cluster), &keys, |all| {
         let row = |l: &Line| {
-            vec![
-                l.rule.volume.volume.clone(),
-                l.tree.clone(),
-                l.rule.target.kind().to_owned(),
-                l.id(),
-                right(&value::tidy_size(l.used_bytes), 5),
-                right(&bytes(l.rule.limits.bytes), 5),
-                right(&l.used_files.to_string(), 6),
-                right(&files(l.rule.limits.files), 6),
-                l.specifier.clone(),
-            ]
+            let mut cells = show::cells(REPORT, COLUMNS, l);
+            let used = value::tidy_size(l.used_bytes);
+            for (at, width) in [(4, 5), (5, 5), (6, 6), (7, 6)] {
+                if let Some(cell) = cells.get_mut(at) {
+                    let text = if at == 4 { &used } else { &*cell };
+                    *cell = right(text, width);
+                }
+            }
+            cells
         };
-        let heading = |l: &Line| format!("Vserver: {}\n{HEADING}", l.rule.volume.vserver);
-        let machine = |l: &Line| l.rule.volume.vserver.clone();
+        let heading = |l: &Line| format!("Vserver: {}\n{HEADING}", l.of.rule.volume.vserver);
+        let machine = |l: &Line| l.of.rule.volume.vserver.clone();
         grouped(all, machine, heading, COLUMNS, row)
     })
 }
 
 /// A volume with the state of its quotas.
-struct Quotas {
+pub(super) struct Quotas {
     volume: Path,
     state: QuotaState,
 }
 
+/// Fields of the state of a volume's quotas.
+pub(super) const STATES: &[Field<Quotas>] = rows! {
+    Field::<Quotas>::column("vserver", "Vserver Name", |q| q.volume.vserver.clone().into()).key(),
+    Field::<Quotas>::column("volume", "Volume Name", |q| q.volume.volume.clone().into()).key(),
+    Field::<Quotas>::column("state", "Quota State", |q: &Quotas| q.state.word().into()),
+    Field::<Quotas>::always("", "scan-status", "Scan Status", "-"),
+    Field::<Quotas>::always("", "sub-status", "Sub Quota Status", "-"),
+    Field::<Quotas>::always("", "last-quota-error", "Last Quota Error Message", "-"),
+    Field::<Quotas>::always("", "quota-errors", "Collection of Quota Errors", "-"),
+};
+
 /// Runs `volume quota show`: all volumes, with the state of their quotas.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const STATE: fn(&Quotas) -> String = |q| {
-        let state = match q.state {
-            QuotaState::Off => "off",
-            QuotaState::Initializing => "initializing",
-            QuotaState::On => "on",
-        };
-        state.to_owned()
-    };
-    const FIELDS: &[Field<Quotas>] = &[
-        Field::key("vserver", "Vserver Name", |q| q.volume.vserver.clone()),
-        Field::key("volume", "Volume Name", |q| q.volume.volume.clone()),
-        Field::new("state", "Quota State", STATE),
-        Field::new("scan-status", "Scan Status", |_| "-".to_owned()),
-        Field::new("sub-status", "Sub Quota Status", |_| "-".to_owned()),
-        Field::new("last-quota-error", "Last Quota Error Message", |_| {
-            "-".to_owned()
-        }),
-        Field::new("quota-errors", "Collection of Quota Errors", |_| {
-            "-".to_owned()
-        }),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Vserver"], 10),
-        Column::new(&["Volume"], 13),
-        Column::new(&["State"], 16),
-        Column::new(&["Scan", "Status"], 6),
+        Column::new(&["Vserver"], 10).of("vserver"),
+        Column::new(&["Volume"], 13).of("volume"),
+        Column::new(&["State"], 16).of("state"),
+        Column::new(&["Scan", "Status"], 6)
+            .of("scan-status")
+            .right(),
     ];
     let mut states = cluster.quota_states();
     let volumes = cluster.volumes().into_iter();
@@ -514,15 +278,13 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         state: states.remove(&v.path).unwrap_or(QuotaState::Off),
         volume: v.path,
     });
-    let keys = ["vserver", "volume"];
-    show::print(FIELDS, parsed, all.collect(), &keys, |all| {
-        let row = |q: &Quotas| {
-            let volume = &q.volume;
-            let (vserver, volume) = (volume.vserver.clone(), volume.volume.clone());
-            vec![vserver, volume, STATE(q), right("-", 6)]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(
+        STATES,
+        parsed,
+        all.collect(),
+        &["vserver", "volume"],
+        COLUMNS,
+    )
 }
 
 /// Runs `volume quota on`, `off`, `resize`, and `modify` with one of these as its `-state`.

@@ -2,30 +2,14 @@
 
 use weir_relations::model::Path;
 
-use super::refusal::{argument, failed, invalid, none};
-use super::show::{self, Answer, Field, Instant, or_dash};
-use crate::cluster::{Change, Cluster, Failure, Snapshot};
+use super::show::{self, Answer};
+use crate::cluster::{Change, Cluster, Failure};
+use crate::fields::snapshot::{Draft, FIELDS, Row, TABLE, like};
+use crate::fields::{self, Way};
 use crate::grammar::Parsed;
-use crate::table::{self, Column};
-use crate::{query, value};
-
-const FIELDS: &[Field<Snapshot>] = &[
-    Field::key("vserver", "Vserver", |s| s.path.vserver.clone()),
-    Field::key("volume", "Volume", |s| s.path.volume.clone()),
-    Field::key("snapshot", "Snapshot", |s| s.name.clone()),
-    Field::new("create-time", "Creation Time", |s: &Snapshot| {
-        value::long_timestamp(s.created)
-    })
-    .instant(|s| Some(Instant::At(s.created))),
-    Field::new("size", "Snapshot Size", |s: &Snapshot| value::size(s.size)).exact(|s| Some(s.size)),
-    Field::new("snapmirror-label", "SnapMirror Label", |s| {
-        or_dash(s.label.clone())
-    }),
-    Field::new("comment", "Comment", |s| {
-        or_dash(Some(s.comment.clone()).filter(|text| !text.is_empty()))
-    }),
-    Field::new("snapshot-uuid", "Snapshot UUID", |s| s.uuid.clone()),
-];
+use crate::query;
+use crate::refusal::{argument, failed, invalid, none};
+use crate::table::Column;
 
 /// Runs a verb of `snapshot` or `volume snapshot`.
 pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
@@ -36,15 +20,13 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     let text = format!("{vserver}:{volume}");
     let path = Path::parse(&text).ok_or_else(|| invalid(volume, "volume", "volume name"))?;
     let name = argument(parsed, "snapshot")?.to_owned();
-    if !cluster.volumes().iter().any(|v| v.path == path) {
-        return Err(none());
-    }
+    let draft = draft(verb, parsed, &path, cluster)?;
     if verb == "create" {
         let change = Change::SnapshotCreate {
             path,
             name,
-            label: label(parsed).flatten(),
-            comment: parsed.get("comment").unwrap_or_default().to_owned(),
+            label: draft.label.flatten(),
+            comment: draft.comment.unwrap_or_default(),
         };
         cluster.change(change).map_err(failed)?;
         return Ok(String::new().into());
@@ -73,8 +55,8 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             _ => Change::SnapshotModify {
                 path,
                 name,
-                label: label(parsed),
-                comment: parsed.get("comment").map(str::to_owned),
+                label: draft.label.clone(),
+                comment: draft.comment.clone(),
             },
         };
         cluster.change(change).map_err(failed)?;
@@ -87,35 +69,49 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     })
 }
 
-fn label(parsed: &Parsed) -> Option<Option<String>> {
-    let text = parsed.get("snapmirror-label")?;
-    Some(Some(text.to_owned()).filter(|label| !matches!(label.as_str(), "-" | "")))
+/// Returns what the arguments set of a snapshot of a volume that is there.
+fn draft(
+    verb: &str,
+    parsed: &Parsed,
+    volume: &Path,
+    cluster: &dyn Cluster,
+) -> Result<Draft, Failure> {
+    let mut all = cluster.volumes().into_iter();
+    let volume = all.find(|v| v.path == *volume).ok_or_else(none)?;
+    let way = match verb {
+        "create" => Way::Create,
+        _ => Way::Modify,
+    };
+    let mut draft = Draft::default();
+    fields::read(
+        &TABLE,
+        parsed,
+        way,
+        &mut draft,
+        cluster,
+        Some(&like(&volume)),
+    )?;
+    Ok(draft)
 }
 
 fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::grouping(&["Vserver"], 8),
-        Column::grouping(&["Volume"], 8),
-        Column::new(&["Snapshot"], 37),
-        Column::new(&["Size"], 8),
-        Column::new(&["Label"], 12),
+        Column::grouping(&["Vserver"], 8).of("vserver"),
+        Column::grouping(&["Volume"], 8).of("volume"),
+        Column::new(&["Snapshot"], 37).of("snapshot"),
+        Column::new(&["Size"], 8).of("size"),
+        Column::new(&["Label"], 12).of("snapmirror-label"),
     ];
-    show::print(
+    let row = |snapshot| Row {
+        snapshot,
+        volume: String::new(),
+    };
+    let all = cluster.snapshots(None).into_iter().map(row).collect();
+    show::list(
         FIELDS,
         parsed,
-        cluster.snapshots(None),
+        all,
         &["vserver", "volume", "snapshot"],
-        |all| {
-            let row = |s: &Snapshot| {
-                vec![
-                    s.path.vserver.clone(),
-                    s.path.volume.clone(),
-                    s.name.clone(),
-                    value::size(s.size),
-                    or_dash(s.label.clone()),
-                ]
-            };
-            table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-        },
+        COLUMNS,
     )
 }

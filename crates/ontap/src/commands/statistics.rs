@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use super::refusal::{invalid, not_among, refused};
-use super::show::{self, Answer, Field};
+use super::show::{self, Answer};
 use super::storage::right;
 use crate::cluster::{Cluster, Failure, Performance, Rate};
+use crate::fields::{Field, rows};
 use crate::grammar::Parsed;
+use crate::refusal::{invalid, not_among};
 use crate::table::{self, Column};
 
 /// Over which figures are means.
@@ -54,65 +55,55 @@ fn throughput(bytes: u64) -> String {
     }
 }
 
-const FIELDS: &[Field<Performance>] = &[
-    Field::key("vserver", "Vserver Name", |p| p.path.vserver.clone()),
-    Field::key("volume", "Volume Name", |p| p.path.volume.clone()),
-    Field::new("workload", "Workload", Performance::workload),
-    Field::new("id", "Workload ID", |p| p.id.to_string()),
-    Field::new("aggregate", "Aggregate Name", |p| p.aggregate.clone()),
-    Field::new("total-ops", "Total Ops", |p| p.total().ops.to_string()),
-    Field::new("read-ops", "Read Ops", |p| p.reads.ops.to_string()),
-    Field::new("write-ops", "Write Ops", |p| p.writes.ops.to_string()),
-    Field::new("other-ops", "Other Ops", |p| p.others.ops.to_string()),
-    Field::new("read-data", "Read Throughput (Bps)", |p| {
-        p.reads.bytes.to_string()
-    }),
-    Field::new("write-data", "Write Throughput (Bps)", |p| {
-        p.writes.bytes.to_string()
-    }),
-    Field::new("latency", "Average Latency", |p| latency(p.total().nanos)),
-    Field::new("read-latency", "Read Latency", |p| latency(p.reads.nanos)),
-    Field::new("write-latency", "Write Latency", |p| {
-        latency(p.writes.nanos)
-    }),
-    Field::new("other-latency", "Other Latency", |p| {
-        latency(p.others.nanos)
-    }),
-    Field::new("qos-max", "Wait for Limits", |p| latency(p.waited)),
-];
+/// Fields of what volumes do.
+pub(super) const FIELDS: &[Field<Performance>] = rows! {
+    Field::<Performance>::column("vserver", "Vserver Name", |p| p.path.vserver.clone().into())
+        .key(),
+    Field::<Performance>::column("volume", "Volume Name", |p| p.path.volume.clone().into()).key(),
+    Field::<Performance>::column("workload", "Workload", |p| p.workload().into()),
+    Field::<Performance>::column("id", "Workload ID", |p| p.id.into()),
+    Field::<Performance>::column("aggregate", "Aggregate Name", |p| p.aggregate.clone().into()),
+    Field::<Performance>::column("total-ops", "Total Ops", |p| p.total().ops.into()),
+    Field::<Performance>::column("read-ops", "Read Ops", |p| p.reads.ops.into()),
+    Field::<Performance>::column("write-ops", "Write Ops", |p| p.writes.ops.into()),
+    Field::<Performance>::column("other-ops", "Other Ops", |p| p.others.ops.into()),
+    Field::<Performance>::column("read-data", "Read Throughput (Bps)", |p| p.reads.bytes.into()),
+    Field::<Performance>::column("write-data", "Write Throughput (Bps)", |p| p.writes.bytes.into()),
+    Field::<Performance>::column("latency", "Average Latency", |p| latency(p.total().nanos).into()),
+    Field::<Performance>::column("read-latency", "Read Latency", |p| latency(p.reads.nanos).into()),
+    Field::<Performance>::column(
+        "write-latency", "Write Latency", |p| latency(p.writes.nanos).into(),
+    ),
+    Field::<Performance>::column(
+        "other-latency", "Other Latency", |p| latency(p.others.nanos).into(),
+    ),
+    Field::<Performance>::column("qos-max", "Wait for Limits", |p| latency(p.waited).into()),
+};
 
 /// Runs `statistics volume show`
 pub fn volumes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["Volume"], 15),
-        Column::new(&["Vserver"], 10),
-        Column::new(&["Aggregate"], 10),
-        Column::new(&["*Total", "  Ops"], 8),
-        Column::new(&["  Read", "  Ops"], 8),
-        Column::new(&["   Write", "  Ops"], 8),
-        Column::new(&["   Other", "  Ops"], 8),
-        Column::new(&["      Read", "     (Bps)"], 11),
-        Column::new(&["     Write", "     (Bps)"], 11),
-        Column::new(&["Latency"], 10),
+        Column::new(&["Volume"], 15).of("volume"),
+        Column::new(&["Vserver"], 10).of("vserver"),
+        Column::new(&["Aggregate"], 10).of("aggregate"),
+        Column::new(&["*Total", "  Ops"], 8).of("total-ops").right(),
+        Column::new(&["  Read", "  Ops"], 8).of("read-ops").right(),
+        Column::new(&["   Write", "  Ops"], 8)
+            .of("write-ops")
+            .right(),
+        Column::new(&["   Other", "  Ops"], 8)
+            .of("other-ops")
+            .right(),
+        Column::new(&["      Read", "     (Bps)"], 11)
+            .of("read-data")
+            .right(),
+        Column::new(&["     Write", "     (Bps)"], 11)
+            .of("write-data")
+            .right(),
+        Column::new(&["Latency"], 10).of("latency").right(),
     ];
     let all = cluster.performance(INTERVAL);
-    show::print(FIELDS, parsed, all, &["vserver", "volume"], |all| {
-        let row = |p: &Performance| {
-            vec![
-                p.path.volume.clone(),
-                p.path.vserver.clone(),
-                p.aggregate.clone(),
-                right(&p.total().ops.to_string(), 8),
-                right(&p.reads.ops.to_string(), 8),
-                right(&p.writes.ops.to_string(), 8),
-                right(&p.others.ops.to_string(), 8),
-                right(&p.reads.bytes.to_string(), 11),
-                right(&p.writes.bytes.to_string(), 11),
-                right(&latency(p.total().nanos), 10),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(FIELDS, parsed, all, &["vserver", "volume"], COLUMNS)
 }
 
 /// Returns the line before those of volumes: of all together.
@@ -201,7 +192,6 @@ type Counter = (&'static str, fn(&Performance) -> String);
 
 /// Runs `statistics show -object volume`: all counters of each volume, one below the other.
 pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    parsed.without_queries().map_err(refused)?;
     if let Some(object) = parsed.get("object").filter(|object| *object != "volume") {
         return Err(invalid(object, "object", "volume"));
     }
@@ -235,7 +225,7 @@ pub fn counters(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
         is(parsed.get("vserver"), &p.path.vserver) && is(parsed.get("instance"), &p.path.volume)
     });
     if all.is_empty() {
-        return Err(super::refusal::none());
+        return Err(crate::refusal::none());
     }
     let mut out = String::new();
     for p in &all {

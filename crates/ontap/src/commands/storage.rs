@@ -2,284 +2,112 @@
 //! `storage aggregate`, `df`, `volume snapshot policy`, `qos policy-group`. Commands for what has
 //! happened: `job`, `event log`.
 
-use super::refusal::{argument, failed, invalid, none, not_among, refused};
-use super::show::{self, Answer, Field, or_dash};
+use super::show::{self, Answer, or_dash};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
+use crate::fields::aggregate::{self, Row};
+use crate::fields::snapshot_policy::{self, copies};
+use crate::fields::{self, Field, Value, Way, qos, rows, svm};
 use crate::grammar::Parsed;
+use crate::refusal::{argument, failed, invalid, none, not_among, refused};
 use crate::storage::{
-    Aggregate, Ceiling, Copies, NamedKind, Physical, PolicyBody, PolicyChange, PolicyKey,
-    StoragePolicy, Svm,
+    Ceiling, Copies, NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy,
 };
 use crate::table::{self, Column};
-use crate::value;
+use crate::value::{self, part};
 
 pub(super) fn right(text: &str, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// Returns a part of a whole in percent; 0 of nothing.
-pub(super) fn part(used: u64, of: u64) -> u64 {
-    let percent = (u128::from(used) * 100).checked_div(u128::from(of));
-    u64::try_from(percent.unwrap_or(0)).unwrap_or(u64::MAX)
-}
-
-/// Returns a part of a whole in percent, with its sign.
-pub(super) fn percent(used: u64, of: u64) -> String {
-    format!("{}%", part(used, of))
-}
-
-/// Runs `cluster show`: there is one node.
-pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<String>] = &[
-        Field::key("node", "Node", String::clone),
-        Field::new("health", "Health", |_| "true".to_owned()),
-        Field::new("eligibility", "Eligibility", |_| "true".to_owned()),
-    ];
-    const COLUMNS: &[Column] = &[
-        Column::new(&["Node"], 21),
-        Column::new(&["Health"], 7),
-        Column::new(&["Eligibility"], 12),
-    ];
-    show::print(FIELDS, parsed, vec![cluster.name()], &["node"], |all| {
-        let on = || "true".to_owned();
-        let row = |node: &String| vec![node.clone(), on(), on()];
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
-}
-
-/// Fields of a machine.
-const SVM_FIELDS: &[Field<Svm>] = &[
-    Field::key("vserver", "Vserver", |s| s.name.clone()),
-    Field::new("type", "Vserver Type", |_| "data".to_owned()),
-    Field::new("subtype", "Vserver Subtype", |_| "default".to_owned()),
-    Field::new("aggr-list", "List of Aggregates Assigned", |s| {
-        match s.aggregates.is_empty() {
-            true => "-".to_owned(),
-            false => s.aggregates.join(", "),
-        }
-    }),
-    Field::new("admin-state", "Vserver Admin State", |_| {
-        "running".to_owned()
-    }),
-    Field::new("operational-state", "Vserver Operational State", |_| {
-        "running".to_owned()
-    }),
-    Field::new("allowed-protocols", "Allowed Protocols", |_| {
-        "nfs, cifs".to_owned()
-    }),
-    Field::new("language", "Default Volume Language Code", |_| {
-        "C.UTF-8".to_owned()
-    }),
-    Field::new("snapshot-policy", "Snapshot Policy", |_| "none".to_owned()),
-    Field::new("ipspace", "IPspace Name", |_| "Default".to_owned()),
-    Field::new("comment", "Comment", |s| {
-        or_dash(Some(s.comment.clone()).filter(|c| !c.is_empty()))
-    }),
-    Field::new("uuid", "Vserver UUID", |s: &Svm| {
-        value::identity("svm", &s.name)
-    })
-    .aside(),
-    Field::new(
-        "anti-ransomware-default-volume-state",
-        "Default Anti-ransomware State of New Volumes",
-        |_: &Svm| "disabled".to_owned(),
-    )
-    .aside(),
-    Field::new(
-        "is-space-enforcement-logical",
-        "Enable Logical Space Enforcement",
-        |_: &Svm| "false".to_owned(),
-    )
-    .aside(),
-    Field::new(
-        "is-space-reporting-logical",
-        "Enable Logical Space Reporting",
-        |_: &Svm| "false".to_owned(),
-    )
-    .aside(),
-];
-
 /// Runs `vserver show`: the projects.
 pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Vserver"], 11),
-        Column::new(&["", "Type"], 7),
-        Column::new(&["", "Subtype"], 10),
-        Column::new(&["Admin", "State"], 10),
-        Column::new(&["Operational", "State"], 11),
+        Column::new(&["", "Vserver"], 11).of("vserver"),
+        Column::new(&["", "Type"], 7).of("type"),
+        Column::new(&["", "Subtype"], 10).of("subtype"),
+        Column::new(&["Admin", "State"], 10).of("admin-state"),
+        Column::new(&["Operational", "State"], 11).of("operational-state"),
         Column::new(&["Root", "Volume"], 10),
-        Column::new(&["", "Aggregate"], 10),
+        Column::new(&["", "Aggregate"], 10).of("aggr-list"),
     ];
-    show::print(SVM_FIELDS, parsed, cluster.svms(), &["vserver"], |all| {
-        let row = |s: &Svm| {
-            let first = s.aggregates.first().cloned();
-            let words = ["data", "default", "running", "running", "-"];
-            let words = words.into_iter().map(str::to_owned);
-            [s.name.clone()]
-                .into_iter()
-                .chain(words)
-                .chain([or_dash(first)])
-                .collect()
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<Vec<String>>>())
-    })
-}
-
-/// An aggregate with the node that has it.
-struct Pool {
-    aggregate: Aggregate,
-    node: String,
-    physical: Physical,
-}
-
-impl Pool {
-    /// Returns the bytes that its volumes may still use: of its capacity, and of the node's space.
-    fn available(&self) -> u64 {
-        let left = self.aggregate.size.saturating_sub(self.aggregate.used);
-        self.physical.bound(left)
-    }
-
-    /// Returns its identity in ONTAP's REST.
-    fn uuid(&self) -> String {
-        let of = &self.aggregate;
-        value::identity(
-            "aggregate",
-            &format!("{}/{}/{}", of.svm, of.location, of.name),
-        )
-    }
-}
-
-fn pools(cluster: &dyn Cluster) -> Vec<Pool> {
-    let node = cluster.name();
-    let physical = cluster.physical();
-    let all = cluster.aggregates().into_iter().map(|aggregate| Pool {
-        aggregate,
-        node: node.clone(),
-        physical,
-    });
-    all.collect()
+    show::print(
+        svm::FIELDS,
+        parsed,
+        svm::rows(cluster),
+        &["vserver"],
+        |all| {
+            let row = |s: &svm::Row| {
+                let mut cells = show::cells(svm::FIELDS, COLUMNS, s);
+                if let Some(aggregate) = cells.last_mut() {
+                    *aggregate = or_dash(s.svm.aggregates.first().cloned());
+                }
+                cells
+            };
+            table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+        },
+    )
 }
 
 /// Creates a field that says how much of a pool is in an object store, which none is.
-const fn nothing(name: &'static str) -> Field<Pool> {
-    Field::new(name, "In Object Stores", |_| "-".to_owned()).aside()
+const fn nothing(name: &'static str) -> Field<Row> {
+    Field::always("", name, "In Object Stores", "-").aside()
 }
+
+/// Fields of what the volumes of a pool hold.
+pub(super) const SPACE: &[Field<Row>] = rows! {
+    Field::<Row>::column("aggregate-name", "Aggregate Name", |p| p.name.clone().into()).key(),
+    Field::<Row>::column("tier-name", "Tier Name", |_| String::new().into()),
+    Field::<Row>::column("bin-num", "Tier Number", |_| Value::Number(0)),
+    nothing("object-store-logical-used"),
+    nothing("object-store-physical-used"),
+    Field::<Row>::column("volume-footprints", "Volume Footprints", |p: &Row| Value::Bytes(p.used)),
+    Field::<Row>::column(
+        "volume-footprints-percent", "Volume Footprints Percent",
+        |p: &Row| Value::Percent(part(p.used, p.size)),
+    ),
+    Field::<Row>::column(
+        "used-including-snapshot-reserve", "Total Used", |p: &Row| Value::Bytes(p.used),
+    ),
+    Field::<Row>::column("physical-used", "Total Physical Used", |p: &Row| Value::Bytes(p.used)),
+};
 
 /// Runs `storage aggregate show-space`: what the volumes of each pool hold. There is one tier.
 pub fn aggregate_space(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Pool>] = &[
-        Field::key("aggregate-name", "Aggregate Name", |p| {
-            p.aggregate.name.clone()
-        }),
-        Field::new("tier-name", "Tier Name", |_| String::new()),
-        Field::counted("bin-num", "Tier Number", |_| 0),
-        nothing("object-store-logical-used"),
-        nothing("object-store-physical-used"),
-        Field::sized("volume-footprints", "Volume Footprints", |p: &Pool| {
-            p.aggregate.used
-        }),
-        Field::new(
-            "volume-footprints-percent",
-            "Volume Footprints Percent",
-            |p: &Pool| percent(p.aggregate.used, p.aggregate.size),
-        )
-        .exact(|p| Some(part(p.aggregate.used, p.aggregate.size))),
-        Field::sized(
-            "used-including-snapshot-reserve",
-            "Total Used",
-            |p: &Pool| p.aggregate.used,
-        ),
-        Field::sized("physical-used", "Total Physical Used", |p: &Pool| {
-            p.aggregate.used
-        }),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Aggregate"], 20),
-        Column::new(&["Volume Footprints"], 17),
-        Column::new(&["Used%"], 5),
+        Column::new(&["Aggregate"], 20).of("aggregate-name"),
+        Column::new(&["Volume Footprints"], 17)
+            .of("volume-footprints")
+            .right(),
+        Column::new(&["Used%"], 5)
+            .of("volume-footprints-percent")
+            .right(),
     ];
-    show::print(FIELDS, parsed, pools(cluster), &["aggregate-name"], |all| {
-        let row = |p: &Pool| {
-            vec![
-                p.aggregate.name.clone(),
-                right(&value::size(p.aggregate.used), 17),
-                right(&percent(p.aggregate.used, p.aggregate.size), 5),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(
+        SPACE,
+        parsed,
+        aggregate::rows(cluster),
+        &["aggregate-name"],
+        COLUMNS,
+    )
 }
 
 /// Runs `storage aggregate show`: the storage pools.
 pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Pool>] = &[
-        Field::key("aggregate", "Aggregate", |p| p.aggregate.name.clone()),
-        Field::new("size", "Size", |p: &Pool| {
-            value::tidy_size(p.aggregate.size)
-        })
-        .exact(|p| Some(p.aggregate.size)),
-        Field::new("usedsize", "Used Size", |p: &Pool| {
-            value::size(p.aggregate.used)
-        })
-        .exact(|p| Some(p.aggregate.used)),
-        Field::new("availsize", "Available Size", |p: &Pool| {
-            value::size(p.available())
-        })
-        .exact(|p| Some(p.available())),
-        Field::new("percent-used", "Used Percentage", |p: &Pool| {
-            percent(p.aggregate.used, p.aggregate.size)
-        })
-        .exact(|p| Some(part(p.aggregate.used, p.aggregate.size))),
-        Field::new("state", "State", |_| "online".to_owned()),
-        Field::new("volcount", "Number Of Volumes", |p| {
-            p.aggregate.volumes.to_string()
-        }),
-        Field::new("node", "Node", |p| p.node.clone()),
-        Field::new("raidstatus", "RAID Status", |_| "normal".to_owned()),
-        Field::new("vserver", "Vserver", |p| p.aggregate.svm.clone()),
-        Field::new("physical-size", "Physical Size of Node", |p: &Pool| {
-            value::size(p.physical.size)
-        })
-        .exact(|p| Some(p.physical.size)),
-        Field::new("physical-used", "Physical Used of Node", |p: &Pool| {
-            value::size(p.physical.used())
-        })
-        .exact(|p| Some(p.physical.used())),
-        Field::new(
-            "physical-avail",
-            "Physical Available of Node",
-            |p: &Pool| value::size(p.physical.free),
-        )
-        .exact(|p| Some(p.physical.free)),
-        Field::new("uuid", "Aggregate UUID", |p: &Pool| p.uuid()).aside(),
-        Field::new("root", "Is the Node's Own", |_: &Pool| "false".to_owned()).aside(),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Aggregate"], 9),
-        Column::new(&["    Size"], 8),
-        Column::new(&["Available"], 9),
-        Column::new(&["Used%"], 5),
-        Column::new(&["State"], 7),
-        Column::new(&["#Vols"], 6),
-        Column::new(&["Nodes"], 16),
-        Column::new(&["RAID Status"], 12),
+        Column::new(&["Aggregate"], 9).of("aggregate"),
+        Column::new(&["    Size"], 8).of("size").right(),
+        Column::new(&["Available"], 9).of("availsize").right(),
+        Column::new(&["Used%"], 5).of("percent-used").right(),
+        Column::new(&["State"], 7).of("state"),
+        Column::new(&["#Vols"], 6).of("volcount").right(),
+        Column::new(&["Nodes"], 16).of("node"),
+        Column::new(&["RAID Status"], 12).of("raidstatus"),
     ];
     let physical = cluster.physical();
     let node = cluster.name();
-    show::print(FIELDS, parsed, pools(cluster), &["aggregate"], |all| {
-        let row = |p: &Pool| {
-            let a = &p.aggregate;
-            vec![
-                a.name.clone(),
-                right(&value::tidy_size(a.size), 8),
-                right(&value::size(p.available()), 9),
-                right(&percent(a.used, a.size), 5),
-                "online".to_owned(),
-                right(&a.volumes.to_string(), 6),
-                p.node.clone(),
-                "normal".to_owned(),
-            ]
-        };
+    let all = aggregate::rows(cluster);
+    show::print(aggregate::FIELDS, parsed, all, &["aggregate"], |all| {
+        let row = |p| show::cells(aggregate::FIELDS, COLUMNS, p);
         let table = table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>());
         match physical.overcommitted() {
             false => table,
@@ -295,7 +123,7 @@ pub fn aggregates(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fail
 }
 
 /// A line of `df`.
-struct Space {
+pub(super) struct Space {
     /// Bytes that the node has left.
     free: u64,
     filesystem: String,
@@ -312,28 +140,33 @@ impl Space {
     }
 }
 
+fn kib(bytes: u64) -> Value {
+    Value::Shown(
+        bytes.div_ceil(1024).to_string(),
+        Box::new(Value::Number(bytes)),
+    )
+}
+
+/// Fields of `df`.
+pub(super) const DF: &[Field<Space>] = rows! {
+    Field::<Space>::column("vserver", "Vserver", |s| s.vserver.clone().into()).key(),
+    Field::<Space>::column("file-system-name", "Filesystem", |s| s.filesystem.clone().into()).key(),
+    Field::<Space>::column("volume", "Volume", |s| s.volume.clone().into()),
+    Field::<Space>::column("total-space", "Total Size", |s: &Space| kib(s.total)),
+    Field::<Space>::column("used-space", "Used Size", |s: &Space| kib(s.used)),
+    Field::<Space>::column("available-space", "Available", |s: &Space| kib(s.available())),
+    Field::<Space>::column(
+        "percent-used-space", "Capacity", |s| Value::Percent(part(s.used, s.total)),
+    ),
+    Field::<Space>::column("mounted-on", "Mounted On", |s| s.mounted.clone().into()),
+};
+
 /// Runs `df`: a line for the data of a volume, and one for what is kept for its snapshots.
 pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const KIB: fn(u64) -> String = |bytes| bytes.div_ceil(1024).to_string();
-    const FIELDS: &[Field<Space>] = &[
-        Field::key("vserver", "Vserver", |s| s.vserver.clone()),
-        Field::key("file-system-name", "Filesystem", |s| s.filesystem.clone()),
-        Field::new("volume", "Volume", |s| s.volume.clone()),
-        Field::new("total-space", "Total Size", |s: &Space| KIB(s.total)).exact(|s| Some(s.total)),
-        Field::new("used-space", "Used Size", |s: &Space| KIB(s.used)).exact(|s| Some(s.used)),
-        Field::new("available-space", "Available", |s: &Space| {
-            KIB(s.available())
-        })
-        .exact(|s| Some(s.available())),
-        Field::new("percent-used-space", "Capacity", |s| {
-            percent(s.used, s.total)
-        }),
-        Field::new("mounted-on", "Mounted On", |s| s.mounted.clone()),
-    ];
     let physical = cluster.physical();
     let readable = parsed.get("h").is_some_and(|h| h == "true");
     let lines = |v: &Volume| {
-        let size = v.size.unwrap_or(v.details.provisioned);
+        let size = v.capacity();
         let reserve = (u128::from(size) * u128::from(v.details.snapshot_reserve) / 100) as u64;
         let held: u64 = cluster
             .snapshots(Some(&v.path))
@@ -364,43 +197,37 @@ pub fn df(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ]
     };
     let all: Vec<Space> = cluster.volumes().iter().flat_map(lines).collect();
-    show::print(
-        FIELDS,
-        parsed,
-        all,
-        &["vserver", "file-system-name"],
-        |all| {
-            let heading: &'static [&'static str] = match readable {
-                true => &["     total"],
-                false => &["    kbytes"],
-            };
-            let columns = [
-                Column::new(&["Filesystem"], 20),
-                Column::new(heading, heading.first().map_or(10, |h| h.len())),
-                Column::new(&["      used"], 10),
-                Column::new(&["     avail"], 10),
-                Column::new(&["capacity"], 8),
-                Column::new(&["Mounted on"], 24),
-                Column::new(&["Vserver"], 8),
-            ];
-            let shown = |bytes| match readable {
-                true => value::size(bytes),
-                false => KIB(bytes),
-            };
-            let row = |s: &Space| {
-                vec![
-                    s.filesystem.clone(),
-                    right(&shown(s.total), 10),
-                    right(&shown(s.used), 10),
-                    right(&shown(s.available()), 10),
-                    right(&percent(s.used, s.total), 8),
-                    s.mounted.clone(),
-                    s.vserver.clone(),
-                ]
-            };
-            table::unruled(&columns, &all.iter().map(row).collect::<Vec<_>>())
-        },
-    )
+    show::print(DF, parsed, all, &["vserver", "file-system-name"], |all| {
+        let heading: &'static [&'static str] = match readable {
+            true => &["     total"],
+            false => &["    kbytes"],
+        };
+        let columns = [
+            Column::new(&["Filesystem"], 20),
+            Column::new(heading, heading.first().map_or(10, |h| h.len())),
+            Column::new(&["      used"], 10),
+            Column::new(&["     avail"], 10),
+            Column::new(&["capacity"], 8),
+            Column::new(&["Mounted on"], 24),
+            Column::new(&["Vserver"], 8),
+        ];
+        let shown = |bytes| match readable {
+            true => value::size(bytes),
+            false => kib(bytes).line(),
+        };
+        let row = |s: &Space| {
+            vec![
+                s.filesystem.clone(),
+                right(&shown(s.total), 10),
+                right(&shown(s.used), 10),
+                right(&shown(s.available()), 10),
+                right(&Value::Percent(part(s.used, s.total)).line(), 8),
+                s.mounted.clone(),
+                s.vserver.clone(),
+            ]
+        };
+        table::unruled(&columns, &all.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 fn key(
@@ -446,13 +273,6 @@ fn submit(cluster: &dyn Cluster, key: PolicyKey, change: PolicyChange) -> Result
     let change = Change::Policy { key, change };
     cluster.change(change).map_err(failed)?;
     Ok(String::new().into())
-}
-
-fn copies(policy: &StoragePolicy) -> (bool, &[Copies]) {
-    match &policy.body {
-        PolicyBody::Snapshot { enabled, copies } => (*enabled, copies),
-        _ => (false, &[]),
-    }
 }
 
 /// Runs `volume snapshot policy`.
@@ -546,51 +366,11 @@ pub fn snapshot_policy(
     }
 }
 
-/// A policy with the cluster whose it may be.
-struct Owned {
-    policy: StoragePolicy,
-    vserver: String,
-}
-
-fn owned(cluster: &dyn Cluster, kind: NamedKind) -> Vec<Owned> {
-    let of = |policy: StoragePolicy| {
-        let vserver = match policy.key.svm.is_empty() {
-            true => cluster.name(),
-            false => policy.key.svm.clone(),
-        };
-        Owned { policy, vserver }
-    };
-    cluster.storage_policies(kind).into_iter().map(of).collect()
-}
-
 fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Owned>] = &[
-        Field::key("vserver", "Vserver", |o| o.vserver.clone()),
-        Field::key("policy", "Snapshot Policy Name", |o| {
-            o.policy.key.name.clone()
-        }),
-        Field::new("enabled", "Snapshot Policy Enabled", |o| {
-            copies(&o.policy).0.to_string()
-        }),
-        Field::new("comment", "Comment", |o| {
-            or_dash(Some(o.policy.comment.clone()).filter(|c| !c.is_empty()))
-        }),
-        Field::new("total-schedules", "Total Number of Schedules", |o| {
-            copies(&o.policy).1.len().to_string()
-        }),
-        Field::new("schedules", "Schedules", |o| {
-            let all = copies(&o.policy).1.iter().map(|c| c.schedule.as_str());
-            all.collect::<Vec<_>>().join(", ")
-        }),
-        Field::new("counts", "Counts", |o| {
-            let all = copies(&o.policy).1.iter().map(|c| c.count.to_string());
-            all.collect::<Vec<_>>().join(", ")
-        }),
-    ];
     show::print(
-        FIELDS,
+        snapshot_policy::FIELDS,
         parsed,
-        owned(cluster, NamedKind::Snapshot),
+        qos::rows(cluster, NamedKind::Snapshot),
         &["vserver", "policy"],
         |all| {
             let mut out = String::new();
@@ -641,128 +421,42 @@ fn snapshot_policies(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, F
     )
 }
 
-/// Reads a throughput: `100MB/s`, `500iops`, `500iops,100MB/s` or `INF`. Returns operations and
-/// bytes a second.
-fn throughput(text: &str) -> Option<(Option<u64>, Option<u64>)> {
-    if text.eq_ignore_ascii_case("inf") {
-        return Some((None, None));
-    }
-    let mut out = (None, None);
-    for part in text.split(',').map(str::trim) {
-        let lower = part.to_ascii_lowercase();
-        match (lower.strip_suffix("iops"), lower.strip_suffix("/s")) {
-            (Some(digits), _) => out.0 = Some(digits.parse().ok().filter(|n| *n > 0)?),
-            (None, Some(size)) => {
-                let bytes = value::number(size)?;
-                out.1 = Some(bytes as u64).filter(|n| *n > 0);
-                out.1?;
-            }
-            (None, None) => out.0 = Some(lower.parse().ok().filter(|n| *n > 0)?),
-        }
-    }
-    Some(out)
-}
-
-/// Returns the maximum of a policy as ONTAP writes it: `0-500IOPS,100MB/s`.
-fn allowed(policy: &StoragePolicy) -> String {
-    let PolicyBody::Qos(Ceiling { ops: iops, bytes }) = policy.body else {
-        return "-".to_owned();
-    };
-    let rates = [
-        iops.map(|n| format!("{n}IOPS")),
-        bytes.map(|n| format!("{}/s", value::tidy_size(n))),
-    ];
-    let rates: Vec<String> = rates.into_iter().flatten().collect();
-    match rates.is_empty() {
-        true => "0-INF".to_owned(),
-        false => format!("0-{}", rates.join(",")),
-    }
-}
-
-/// Fields of a maximum that volumes refer to.
-const GROUP_FIELDS: &[Field<Owned>] = &[
-    Field::key("policy-group", "Policy Group Name", |o| {
-        o.policy.key.name.clone()
-    }),
-    Field::new("vserver", "Vserver", |o| o.vserver.clone()),
-    Field::new("class", "Policy Group Class", |_| "user-defined".to_owned()).words(),
-    Field::new("uuid", "Policy Group UUID", |o: &Owned| {
-        value::identity("policy-by-name", &o.policy.id.to_string())
-    })
-    .aside(),
-    Field::new("num-workloads", "Number of Workloads", |o| {
-        o.policy.users.to_string()
-    }),
-    Field::new("throughput-policy", "Throughput Policy", |o| {
-        allowed(&o.policy)
-    }),
-    Field::new("max-throughput", "Maximum Throughput", |o| {
-        allowed(&o.policy).trim_start_matches("0-").to_owned()
-    }),
-    Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
-    Field::new("is-shared", "Is Policy Shared", |_| "false".to_owned()),
-];
-
 /// Runs `qos policy-group`.
 pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Qos;
     const COLUMNS: &[Column] = &[
-        Column::new(&["Name"], 16),
-        Column::new(&["Vserver"], 11),
-        Column::new(&["Class"], 12),
-        Column::new(&["Wklds"], 5),
-        Column::new(&["Throughput"], 12),
+        Column::new(&["Name"], 16).of("policy-group"),
+        Column::new(&["Vserver"], 11).of("vserver"),
+        Column::new(&["Class"], 12).of("class"),
+        Column::new(&["Wklds"], 5).of("num-workloads"),
+        Column::new(&["Throughput"], 12).of("throughput-policy"),
     ];
-    if parsed.get("is-shared") == Some("true") {
-        let message =
-            "A policy group is a maximum of each volume that has it, not of all together.";
-        return Err(Failure::new(crate::Reason::Unsupported, message));
-    }
-    let maximum = || {
-        let given = parsed.get("max-throughput");
-        let read = |text: &str| {
-            throughput(text).ok_or_else(|| invalid(text, "max-throughput", "qos_tput"))
-        };
-        given.map(read).transpose()
+    let draft = |way| {
+        let mut draft = qos::Draft::default();
+        fields::read(&qos::TABLE, parsed, way, &mut draft, cluster, None)?;
+        Ok(draft)
     };
     match verb {
-        "show" => show::print(
-            GROUP_FIELDS,
-            parsed,
-            owned(cluster, KIND),
-            &["policy-group"],
-            |all| {
-                let row = |o: &Owned| {
-                    vec![
-                        o.policy.key.name.clone(),
-                        o.vserver.clone(),
-                        "user-defined".to_owned(),
-                        o.policy.users.to_string(),
-                        allowed(&o.policy),
-                    ]
-                };
-                table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-            },
-        ),
+        "show" => {
+            let all = qos::rows(cluster, KIND);
+            show::list(qos::FIELDS, parsed, all, &["policy-group"], COLUMNS)
+        }
         "create" => {
             argument(parsed, "vserver")?;
-            let (iops, bytes) = maximum()?.unwrap_or_default();
-            let body = PolicyBody::Qos(Ceiling { ops: iops, bytes });
+            let ceiling = draft(Way::Create)?.ceiling(Ceiling::default());
+            let body = PolicyBody::Qos(ceiling);
             let key = key(parsed, cluster, KIND, "policy-group")?;
             let comment = String::new();
             submit(cluster, key, PolicyChange::Create { comment, body })
         }
         "modify" => {
             let policy = named(parsed, cluster, KIND, "policy-group")?;
-            let Some((iops, bytes)) = maximum()? else {
-                return Err(refused(
-                    "missing required argument \"-max-throughput\"".to_owned(),
-                ));
-            };
+            argument(parsed, "max-throughput")?;
+            let ceiling = draft(Way::Modify)?.ceiling(qos::ceiling(&policy.body));
             let change = PolicyChange::Set {
                 revision: policy.revision,
                 comment: None,
-                body: Some(PolicyBody::Qos(Ceiling { ops: iops, bytes })),
+                body: Some(PolicyBody::Qos(ceiling)),
             };
             submit(cluster, policy.key, change)
         }
@@ -780,7 +474,7 @@ pub fn policy_group(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Resul
 }
 
 /// A volume as what limits hold back, with its policy if it has one.
-struct Workload {
+pub(super) struct Workload {
     volume: Volume,
     policy: Option<StoragePolicy>,
 }
@@ -788,35 +482,39 @@ struct Workload {
 impl Workload {
     /// Returns the limits, as they are written: `100MB/s`. `INF` is none.
     fn maximum(&self) -> String {
-        let allowed = self.policy.as_ref().map(allowed);
-        allowed.map_or("INF".to_owned(), |text| {
-            text.trim_start_matches("0-").to_owned()
-        })
+        let ceiling = self
+            .policy
+            .as_ref()
+            .map(|policy| qos::ceiling(&policy.body));
+        qos::maximum(ceiling.unwrap_or_default())
     }
 }
 
+/// Fields of workloads.
+pub(super) const WORKLOADS: &[Field<Workload>] = rows! {
+    Field::<Workload>::column("workload", "Workload Name", |w| w.volume.path.volume.clone().into())
+        .key(),
+    Field::<Workload>::column("vserver", "Vserver", |w| w.volume.path.vserver.clone().into()).key(),
+    Field::<Workload>::column("volume", "Volume", |w| w.volume.path.volume.clone().into()),
+    Field::<Workload>::column(
+        "policy-group", "Policy Group Name", |w| w.volume.details.qos_policy.clone().into(),
+    ),
+    Field::<Workload>::always("", "class", "Workload Class", "user-defined"),
+    Field::<Workload>::always("", "is-adaptive", "Is Adaptive", "false"),
+    Field::<Workload>::column(
+        "max-throughput", "Maximum Throughput", |w: &Workload| w.maximum().into(),
+    ),
+    Field::<Workload>::always("", "min-throughput", "Minimum Throughput", "0"),
+    Field::<Workload>::column("uuid", "Workload UUID", |w| w.volume.uuid.clone().into()),
+};
+
 /// Runs `qos workload show`: the volumes, and the policy groups that hold them.
 pub fn workloads(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Workload>] = &[
-        Field::key("workload", "Workload Name", |w| {
-            w.volume.path.volume.clone()
-        }),
-        Field::key("vserver", "Vserver", |w| w.volume.path.vserver.clone()),
-        Field::new("volume", "Volume", |w| w.volume.path.volume.clone()),
-        Field::new("policy-group", "Policy Group Name", |w| {
-            or_dash(w.volume.details.qos_policy.clone())
-        }),
-        Field::new("class", "Workload Class", |_| "user-defined".to_owned()).words(),
-        Field::new("is-adaptive", "Is Adaptive", |_| "false".to_owned()),
-        Field::new("max-throughput", "Maximum Throughput", Workload::maximum),
-        Field::new("min-throughput", "Minimum Throughput", |_| "0".to_owned()),
-        Field::new("uuid", "Workload UUID", |w| w.volume.uuid.clone()),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Workload"], 19),
-        Column::new(&["Vserver"], 11),
-        Column::new(&["Policy Group"], 16),
-        Column::new(&["Maximum"], 16),
+        Column::new(&["Workload"], 19).of("workload"),
+        Column::new(&["Vserver"], 11).of("vserver"),
+        Column::new(&["Policy Group"], 16).of("policy-group"),
+        Column::new(&["Maximum"], 16).of("max-throughput"),
     ];
     let policies = cluster.storage_policies(NamedKind::Qos);
     let all = cluster.volumes().into_iter().map(|volume| Workload {
@@ -829,46 +527,32 @@ pub fn workloads(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failu
             .cloned(),
         volume,
     });
-    show::print(FIELDS, parsed, all.collect(), &["workload"], |all| {
-        let row = |w: &Workload| {
-            vec![
-                w.volume.path.volume.clone(),
-                w.volume.path.vserver.clone(),
-                or_dash(w.volume.details.qos_policy.clone()),
-                w.maximum(),
-            ]
-        };
-        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-    })
+    show::list(WORKLOADS, parsed, all.collect(), &["workload"], COLUMNS)
 }
+
+/// Fields of operations.
+pub(super) const JOBS: &[Field<Job>] = rows! {
+    Field::<Job>::column("id", "Job ID", |j: &Job| j.id.into()).key().ordered(|j| u64::MAX - j.id),
+    Field::<Job>::column("name", "Job Name", |j| j.name.clone().into()),
+    Field::<Job>::column("vserver", "Owning Vserver", |j| j.vserver.clone().into()),
+    Field::<Job>::column("state", "State", |j| j.state.to_owned().into()),
+    Field::<Job>::column("description", "Description", |j| j.description.clone().into()),
+    Field::<Job>::column("startdate", "Start Time", |j| value::timestamp(j.at).into()),
+};
 
 /// Runs `job show`: operations of the control plane.
 pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const FIELDS: &[Field<Job>] = &[
-        Field::key("id", "Job ID", |j: &Job| j.id.to_string()).ordered(|j| u64::MAX - j.id),
-        Field::new("name", "Job Name", |j| j.name.clone()),
-        Field::new("vserver", "Owning Vserver", |j| j.vserver.clone()),
-        Field::new("state", "State", |j| j.state.to_owned()),
-        Field::new("description", "Description", |j| j.description.clone()),
-        Field::new("startdate", "Start Time", |j| value::timestamp(j.at)),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["", "Job ID"], 12),
-        Column::new(&["", "Name"], 20),
-        Column::new(&["Owning", "Vserver"], 10),
+        Column::new(&["", "Job ID"], 12).of("id"),
+        Column::new(&["", "Name"], 20).of("name"),
+        Column::new(&["Owning", "Vserver"], 10).of("vserver"),
         Column::new(&["", "Node"], 14),
-        Column::new(&["", "State"], 10),
+        Column::new(&["", "State"], 10).of("state"),
     ];
-    show::print(FIELDS, parsed, cluster.jobs(), &["id"], |all| {
+    show::print(JOBS, parsed, cluster.jobs(), &["id"], |all| {
         let mut out = String::new();
         for (n, job) in all.iter().enumerate() {
-            let row = vec![
-                job.id.to_string(),
-                job.name.clone(),
-                job.vserver.clone(),
-                "-".to_owned(),
-                job.state.to_owned(),
-            ];
+            let row = show::cells(JOBS, COLUMNS, job);
             out.push_str(&match n {
                 0 => table::fixed(COLUMNS, &[row]),
                 _ => table::plain(COLUMNS, &[row]),
@@ -882,60 +566,24 @@ pub fn jobs(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
+/// Fields of entries of the audit log.
+pub(super) const EVENTS: &[Field<Event>] = rows! {
+    Field::<Event>::column("time", "Time", |e: &Event| value::event_time(e.at).into()).key()
+        .ordered(|e| u64::MAX - e.number),
+    Field::<Event>::column("node", "Node", |e| e.node.clone().into()).key(),
+    Field::<Event>::column("severity", "Severity", |e| e.severity.to_owned().into()).key(),
+    Field::<Event>::column("event", "Event", |e| e.text.clone().into()).key(),
+};
+
 /// Runs `event log show`: the audit log, newest first.
 pub fn events(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const MOST: u32 = 500;
-    const FIELDS: &[Field<Event>] = &[
-        Field::key("time", "Time", |e: &Event| value::event_time(e.at))
-            .ordered(|e| u64::MAX - e.number),
-        Field::key("node", "Node", |e| e.node.clone()),
-        Field::key("severity", "Severity", |e| e.severity.to_owned()),
-        Field::key("event", "Event", |e| e.text.clone()),
-    ];
     const COLUMNS: &[Column] = &[
-        Column::new(&["Time"], 19),
-        Column::new(&["Node"], 16),
-        Column::new(&["Severity"], 13),
-        Column::new(&["Event"], 27),
+        Column::new(&["Time"], 19).of("time"),
+        Column::new(&["Node"], 16).of("node"),
+        Column::new(&["Severity"], 13).of("severity"),
+        Column::new(&["Event"], 27).of("event"),
     ];
-    let all = cluster.events(MOST)?;
-    show::print(
-        FIELDS,
-        parsed,
-        all,
-        &["time", "node", "severity", "event"],
-        |all| {
-            let row = |e: &Event| {
-                vec![
-                    value::event_time(e.at),
-                    e.node.clone(),
-                    e.severity.to_owned(),
-                    e.text.clone(),
-                ]
-            };
-            table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-        },
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::throughput;
-
-    #[test]
-    fn throughputs_as_written() {
-        const MIB: u64 = 1 << 20;
-        for (text, wanted) in [
-            ("100MB/s", Some((None, Some(100 * MIB)))),
-            ("500iops", Some((Some(500), None))),
-            ("500IOPS,2GB/s", Some((Some(500), Some(2048 * MIB)))),
-            ("500", Some((Some(500), None))),
-            ("INF", Some((None, None))),
-            ("0iops", None),
-            ("fast", None),
-            ("MB/s", None),
-        ] {
-            assert_eq!(throughput(text), wanted, "{text}");
-        }
-    }
+    let keys = ["time", "node", "severity", "event"];
+    show::list(EVENTS, parsed, cluster.events(MOST)?, &keys, COLUMNS)
 }

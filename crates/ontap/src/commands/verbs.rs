@@ -3,69 +3,29 @@
 use weir_relations::manager::{First, Verb};
 use weir_relations::model::{FileRestore, Path};
 
-use super::refusal::{argument, failed, invalid, none, not_among, refused};
 use super::show::Answer;
-use crate::cluster::{Cluster, Failure, Reason};
+use crate::cluster::{Cluster, Failure};
+use crate::fields::relationship::{Draft, TABLE};
+use crate::fields::{self, Way};
 use crate::grammar::Parsed;
-use crate::{query, value};
+use crate::query;
+use crate::refusal::{argument, failed, invalid, none, refused};
 
 fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     let text = argument(parsed, name)?;
     Path::parse(text).ok_or_else(|| invalid(text, name, "[<cluster>:]<vserver>:<volume>"))
 }
 
-/// Returns a throttle that was given.
-fn throttle(parsed: &Parsed) -> Result<Option<Option<u64>>, Failure> {
-    let Some(text) = parsed.get("throttle") else {
-        return Ok(None);
-    };
-    match value::parse_throttle(text) {
-        Some(throttle) => Ok(Some(throttle)),
-        None => Err(not_among(
-            text,
-            "throttle",
-            "throttleType",
-            &value::throttles(),
-        )),
-    }
-}
-
-/// Returns the schedule that was given, by its exact name; `-` is none.
-fn schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<Option<String>>, Failure> {
-    match parsed.get("schedule") {
-        None => Ok(None),
-        Some("-" | "") => Ok(Some(None)),
-        Some(name) if cluster.schedules().iter().any(|s| s.name == name) => {
-            Ok(Some(Some(name.to_owned())))
-        }
-        Some(name) => Err(Failure::new(
-            Reason::NotFound,
-            format!("command failed: Schedule \"{name}\" not found."),
-        )),
-    }
-}
-
-fn policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<String>, Failure> {
-    let Some(text) = parsed.get("policy") else {
-        return Ok(None);
-    };
-    match cluster.policies().iter().any(|p| p.name == text) {
-        true => Ok(Some(text.to_owned())),
-        false => Err(Failure::new(
-            Reason::NotFound,
-            format!("command failed: Policy lookup for \"{text}\" failed: entry doesn't exist."),
-        )),
-    }
+/// Returns what the arguments set.
+fn draft(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Draft, Failure> {
+    let mut draft = Draft::default();
+    fields::read(&TABLE, parsed, Way::Create, &mut draft, cluster, None)?;
+    Ok(draft)
 }
 
 /// Runs a verb of `snapmirror` that changes relationships.
 pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    if let Some(kind) = parsed
-        .get("type")
-        .filter(|kind| !kind.eq_ignore_ascii_case("XDP"))
-    {
-        return Err(invalid(kind, "type", "XDP"));
-    }
+    let draft = draft(parsed, cluster)?;
     match verb {
         "create" => {
             let (source, destination) = (
@@ -73,10 +33,10 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 path(parsed, "destination-path")?,
             );
             let change = Verb::Create {
-                policy: policy(parsed, cluster)?,
-                schedule: schedule(parsed, cluster)?.flatten(),
-                throttle: throttle(parsed)?.flatten(),
-                tries: tries(parsed)?,
+                policy: draft.policy.clone(),
+                schedule: draft.schedule.clone().flatten(),
+                throttle: draft.throttle.flatten(),
+                tries: draft.tries,
                 note: None,
                 initialize: None,
                 source,
@@ -94,7 +54,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 source,
                 destination: destination.clone(),
                 source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
-                throttle: throttle(parsed)?.flatten(),
+                throttle: draft.throttle.flatten(),
                 files: files(parsed),
             };
             cluster.change(change.into()).map_err(failed)?;
@@ -108,14 +68,14 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             let change = Verb::Create {
                 source: path(parsed, "source-path")?,
                 destination: destination.clone(),
-                policy: policy(parsed, cluster)?,
-                schedule: schedule(parsed, cluster)?.flatten(),
+                policy: draft.policy.clone(),
+                schedule: draft.schedule.clone().flatten(),
                 throttle: None,
                 tries: None,
                 note: None,
                 initialize: Some(First {
                     source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
-                    throttle: throttle(parsed)?,
+                    throttle: draft.throttle,
                     once_paired: false,
                 }),
             };
@@ -145,7 +105,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     let mut out = String::new();
     for destination in destinations {
         // A policy that comes with another verb holds from this transfer on.
-        if let (Some(policy), true) = (policy(parsed, cluster)?, verb == "resync") {
+        if let (Some(policy), true) = (draft.policy.clone(), verb == "resync") {
             let change = Verb::Modify {
                 destination: destination.clone(),
                 policy: Some(policy),
@@ -157,7 +117,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             cluster.change(change.into()).map_err(failed)?;
         }
         cluster
-            .change(change(verb, parsed, cluster, &destination)?.into())
+            .change(change(verb, parsed, &draft, &destination)?.into())
             .map_err(failed)?;
         out.push_str(&match verb {
             "update" | "initialize" | "resync" => queued(verb, &destination),
@@ -166,18 +126,6 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
         });
     }
     Ok(out.into())
-}
-
-/// Reads the number of tries; `unlimited` is as often as a number can say.
-fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
-    match parsed.get("tries") {
-        None => Ok(None),
-        Some("unlimited") => Ok(Some(u32::MAX)),
-        Some(text) => match text.parse() {
-            Ok(tries) => Ok(Some(tries)),
-            Err(_) => Err(invalid(text, "tries", "unsigned32_or_unlimited")),
-        },
-    }
 }
 
 /// Reads `-file-list /a,/b,@/c`: a name that begins with `@` is the new one of the path before it.
@@ -205,12 +153,7 @@ fn quick(parsed: &Parsed) -> Result<bool, Failure> {
     }
 }
 
-fn change(
-    verb: &str,
-    parsed: &Parsed,
-    cluster: &dyn Cluster,
-    destination: &Path,
-) -> Result<Verb, Failure> {
+fn change(verb: &str, parsed: &Parsed, draft: &Draft, destination: &Path) -> Result<Verb, Failure> {
     let destination = destination.clone();
     let source_snapshot = parsed.get("source-snapshot").map(str::to_owned);
     // A resync always searches for data that the destination already has.
@@ -218,21 +161,21 @@ fn change(
     Ok(match verb {
         "modify" => Verb::Modify {
             destination,
-            policy: policy(parsed, cluster)?,
-            schedule: schedule(parsed, cluster)?,
-            throttle: throttle(parsed)?,
-            tries: tries(parsed)?,
+            policy: draft.policy.clone(),
+            schedule: draft.schedule.clone(),
+            throttle: draft.throttle,
+            tries: draft.tries,
             note: None,
         },
         "initialize" => Verb::Initialize {
             destination,
             source_snapshot,
-            throttle: throttle(parsed)?,
+            throttle: draft.throttle,
         },
         "update" => Verb::Update {
             destination,
             source_snapshot,
-            throttle: throttle(parsed)?,
+            throttle: draft.throttle,
         },
         "quiesce" => Verb::Quiesce(destination),
         "resume" => Verb::Resume(destination),
