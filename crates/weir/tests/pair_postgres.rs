@@ -1,107 +1,17 @@
-//! A pair whose witness is a row of PostgreSQL: a server of Debian's packages, started here on a
-//! socket in a temporary folder.
+//! A pair whose witness is a row of PostgreSQL.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
 mod common;
 mod pairs;
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
 use pairs::{Client, Node, Writer, does, free_port, refuses, until, word};
+use weir_testclient::postgres::Postgres;
 
-struct Postgres {
-    child: Child,
-    url: String,
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        // It may have ended by itself; there is nothing in it worth an orderly end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The newest server's programs, or why not.
-fn programs() -> Result<PathBuf, String> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql")
-        .map_err(|e| format!("/usr/lib/postgresql: {e}"))?;
-    let mut found: Vec<PathBuf> = versions
-        .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
-        .filter(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
-        .collect();
-    found.sort();
-    found
-        .pop()
-        .ok_or_else(|| "no initdb under /usr/lib/postgresql".to_owned())
-}
-
-/// PostgreSQL does not run as root: the user of that name from its package, if we are root.
-fn user() -> Result<Option<(u32, u32)>, String> {
-    if std::fs::metadata("/proc/self")
-        .map_err(|e| e.to_string())?
-        .uid()
-        != 0
-    {
-        return Ok(None);
-    }
-    let passwd = std::fs::read_to_string("/etc/passwd").map_err(|e| e.to_string())?;
-    let line = passwd.lines().find(|line| line.starts_with("postgres:"));
-    let mut fields = line.ok_or("no user postgres")?.split(':').skip(2);
-    let mut number = || fields.next().and_then(|field| field.parse().ok());
-    match (number(), number()) {
-        (Some(uid), Some(gid)) => Ok(Some((uid, gid))),
-        _ => Err("user postgres has no number".to_owned()),
-    }
-}
-
-impl Postgres {
-    fn start(folder: &Path) -> Result<Postgres, String> {
-        let (bin, user) = (programs()?, user()?);
-        let command = |program: &str| {
-            let mut command = Command::new(bin.join(program));
-            command.current_dir(folder);
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            if let Some((uid, gid)) = user {
-                command.uid(uid).gid(gid);
-            }
-            command
-        };
-        if let Some((uid, gid)) = user {
-            chown(folder, Some(uid), Some(gid)).unwrap();
-        }
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let data = folder.join("data");
-        let made = command("initdb")
-            .args(["-A", "trust", "-U", "weir", "-E", "UTF8", "--no-sync", "-D"])
-            .arg(&data)
-            .status();
-        assert!(made.unwrap().success(), "initdb");
-        let port = free_port().to_string();
-        let child = command("postgres")
-            .arg("-D")
-            .arg(&data)
-            .arg("-k")
-            .arg(folder)
-            .args(["-p", &port, "-c", "listen_addresses="])
-            .spawn()
-            .unwrap();
-        let socket = folder.join(format!(".s.PGSQL.{port}"));
-        until("PostgreSQL listens", || socket.exists().then_some(()));
-        let at = folder.display();
-        let url = format!("postgres://weir:secret@localhost:{port}/postgres?host={at}");
-        Ok(Postgres { child, url })
-    }
-
-    fn signal(&self, signal: i32) {
-        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
-        // SAFETY: a signal to our own child, which has not been waited for.
-        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-    }
+fn signal(postgres: &Postgres, signal: i32) {
+    let pid = libc::pid_t::try_from(postgres.process()).unwrap();
+    // SAFETY: a signal to our own child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
 #[test]
@@ -115,6 +25,7 @@ fn a_row_of_postgresql_decides_who_serves() {
             return;
         }
     };
+    let url = postgres.url("postgres");
     let (mut a, mut b) = (Node::new(top.path(), "a"), Node::new(top.path(), "b"));
     let listen = format!("127.0.0.1:{}", free_port());
     let create = ["pair", "create", "--data", a.data(), "--listen", &listen];
@@ -128,7 +39,7 @@ fn a_row_of_postgresql_decides_who_serves() {
     let words: Vec<String> = with(&["--witness", "10.0.0.1:1"]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     assert!(refuses(&words).contains("--witness-certificate"));
-    let words: Vec<String> = with(&["--witness", &postgres.url, "--mode", "memory"]);
+    let words: Vec<String> = with(&["--witness", &url, "--mode", "memory"]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let made = does(&words);
     assert!(!made.contains("secret"), "{made}");
@@ -147,7 +58,7 @@ fn a_row_of_postgresql_decides_who_serves() {
             "--partner-certificate",
             &print_a,
             "--witness",
-            &postgres.url,
+            &url,
             "--mode",
             mode,
         ]
@@ -200,7 +111,7 @@ fn a_row_of_postgresql_decides_who_serves() {
     b.is("in sync", "yes");
 
     // While the database does not reply no node takes over; then the side that is in sync does.
-    postgres.signal(libc::SIGSTOP);
+    signal(&postgres, libc::SIGSTOP);
     b.process().kill();
     until("it wants to serve", || {
         let shown = a.shows()?;
@@ -208,7 +119,7 @@ fn a_row_of_postgresql_decides_who_serves() {
             .then_some(())
     });
     assert!(!a.ready.exists());
-    postgres.signal(libc::SIGCONT);
+    signal(&postgres, libc::SIGCONT);
     a.serves();
     Client::connect(a.nfs).unwrap().holds(&fh, blocks);
 }
