@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: backup csi model help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph ceph-three api docs ontap lab unit alerts conformance bench peers sim sim-owner fuzz console browser dist packages
+.PHONY: backup csi model help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph ceph-three cluster api docs ontap lab unit alerts conformance bench peers sim sim-owner fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -73,7 +73,7 @@ check:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph api csi backup alerts ontap docs browser lab unit
+test: deps fmt clippy deny tidy smoke attack krb5 smb ad ceph cluster api csi backup alerts ontap docs browser lab unit
 
 deps:
 	bash .ci/deps
@@ -143,6 +143,11 @@ ceph:
 ceph-three:
 	$(CARGO) build --workspace --bins --locked
 	OSDS=3 conformance/ceph/run
+
+# A cluster of three nodes on this machine, with a Ceph and a PostgreSQL of its own (else skipped by name).
+cluster:
+	$(CARGO) build $(PROGRAMS) --locked
+	conformance/cluster/run
 
 # Clients that others have written, against the API of the real binary.
 api:

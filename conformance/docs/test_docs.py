@@ -95,6 +95,12 @@ for first in ("apt install librados2                        # on each machine th
               """ceph auth get-or-create client.weir mon 'profile simple-rados-client-with-blocklist' osd 'allow rwx pool=weir'"""):
     NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
 
+for first in ("sudo -u postgres createuser --pwprompt weir", "sudo -u postgres createdb --owner weir weircluster",
+              "weir cluster init --catalog - --data /var/lib/weir-node --address 10.0.0.11 --ceph-user client.weir", "[Unit]",
+              "weir aggregate create agg1 --on rados:weir --nfs 10.0.0.101:2049 --address 10.0.0.101/24@eth0 --memory 4G --data /var/lib/weir-node",
+              "weir cluster show --data /var/lib/weir-node", "cluster     3 nodes, 2 aggregates; n1 leads, in term 1"):
+    NOT_RUN["docs/operating/cluster.md", first] = "needs three machines and a Ceph; conformance/cluster/run has both"
+
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
               "weir storage-pools update default --active-directory=ad",
               "weir active-directories create ad --domain=example.com --dns=10.0.0.53 --net-bios-prefix=files --username=Administrator",

@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod backup;
+pub mod cluster;
 pub mod csi;
 pub mod engine;
 pub mod memory;

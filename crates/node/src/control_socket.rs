@@ -22,7 +22,7 @@ const NAME: &str = "control";
 const NEW: &str = "control.new";
 
 /// Longest request line, in bytes.
-const MAX_REQUEST: u64 = 256;
+const MAX_REQUEST: u64 = 8192;
 
 /// A server that runs says that it has heard, and a client says what it wants, within this.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,7 +128,10 @@ fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
     let mut request = String::new();
     BufReader::new(io::Read::take(&stream, MAX_REQUEST)).read_line(&mut request)?;
     let request = request.trim();
-    tracing::info!("admin: {request}");
+    // Programs ask for a state every second.
+    if !request.contains(" show") {
+        tracing::info!("admin: {request}");
+    }
     let mut say = |line: &str| writeln!(&stream, "{line}");
     match commands.run(request, &mut say) {
         Ok(summary) => say(&format!("done {summary}")),

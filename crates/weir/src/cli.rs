@@ -61,12 +61,21 @@ pub enum Command {
         #[command(subcommand)]
         command: PairCommand,
     },
-    /// An aggregate on Ceph RADOS: the server that owns it, and those that stand by
+    /// Aggregates on Ceph RADOS: the servers of one, or the machines of a cluster
     Cluster {
         /// Command to carry out
         #[command(subcommand)]
         command: ClusterCommand,
     },
+    /// Aggregates of a cluster
+    Aggregate {
+        /// Command to carry out
+        #[command(subcommand)]
+        command: AggregateCommand,
+    },
+    /// Run the daemon of a machine of a cluster: it keeps the servers running that the cluster
+    /// wants here
+    Node(NodeArgs),
     /// Run the quorum witness (mediator) for HA pairs on a third host
     Witness(WitnessArgs),
     #[command(flatten)]
@@ -421,9 +430,15 @@ pub enum PairCommand {
 /// `weir cluster`
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Show the role of a running server, who owns the aggregate, and who stands by
+    /// Create a cluster's tables in PostgreSQL, if they are not there, and make this machine its
+    /// first node
+    Init(ClusterNode),
+    /// Make this machine a node of a cluster
+    Join(ClusterNode),
+    /// Show the cluster of this node, or of a server that is in none its role and who owns the
+    /// aggregate
     Show {
-        /// The data folder
+        /// The folder of the node, or of the server
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
         #[command(flatten)]
@@ -431,18 +446,194 @@ pub enum ClusterCommand {
         output: Output,
     },
     /// Have a standby take over in order, and be a standby then if the server was started as one;
-    /// on the server that owns the aggregate
+    /// on any node of a cluster, or on the server that owns the aggregate
     Takeover {
-        /// The standby's host [default: any]
-        #[arg(value_name = "HOST")]
+        /// The standby's host, for a server that is in no cluster [default: any]
+        #[arg(value_name = "HOST", conflicts_with_all = ["aggregate", "to"])]
         host: Option<String>,
-        /// The data folder
+        /// The aggregate, in a cluster
+        #[arg(long, value_name = "NAME")]
+        aggregate: Option<String>,
+        /// The node that is to own the aggregate [default: its standby]
+        #[arg(long, value_name = "NODE", requires = "aggregate")]
+        to: Option<String>,
+        /// The folder of the node, or of the server
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,
         #[command(flatten)]
         #[allow(missing_docs)]
         output: Output,
     },
+    /// Move all aggregates away from a node, one after the other, and give it none
+    Drain {
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Let it have aggregates again
+        #[arg(long)]
+        undo: bool,
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+    /// Move aggregates until no node owns two more than another one
+    Rebalance {
+        /// Print the moves, and make none
+        #[arg(long)]
+        dry_run: bool,
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+    /// Take a node whose daemon does not run out of the cluster
+    Remove {
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+}
+
+/// `weir cluster init` and `join`
+#[derive(Debug, Args)]
+pub struct ClusterNode {
+    /// The cluster's database: postgres://USER:PASSWORD@HOST/DATABASE. With - it is the first line
+    /// of the standard input, where no other user of this machine sees it
+    #[arg(long, value_name = "URL")]
+    pub catalog: String,
+    /// The folder of this node, a new or an empty one
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    /// The node's name [default: this machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The address of this machine at which clients reach aggregates that have none of their own
+    #[arg(long, value_name = "ADDR")]
+    pub address: std::net::IpAddr,
+    /// Memory for the servers of this machine [default: half of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Ceph's configuration file [default: /etc/ceph/ceph.conf]
+    #[arg(long, value_name = "FILE")]
+    pub ceph_conf: Option<PathBuf>,
+    /// The keyring of Ceph's user [default: as the configuration says]
+    #[arg(long, value_name = "FILE")]
+    pub ceph_keyring: Option<PathBuf>,
+    /// The user of Ceph, such as client.weir [default: client.admin]
+    #[arg(long, value_name = "NAME")]
+    pub ceph_user: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+}
+
+/// `weir node`
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// The folder of the node, which `weir cluster init` or `join` has made
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Address to answer Prometheus at, with the cluster's metrics (GET /metrics)
+    #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
+    pub metrics: Option<SocketAddr>,
+    /// Log filter: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default:
+    /// info]
+    #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]
+    pub log: Option<String>,
+    /// The form of log lines
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: crate::logging::Format,
+}
+
+/// `weir aggregate`
+#[derive(Debug, Subcommand)]
+pub enum AggregateCommand {
+    /// Create an aggregate, or take one that is in the pool into the cluster
+    Create(Box<AggregateCreate>),
+    /// List the aggregates of the cluster
+    List {
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+    /// Move an aggregate to another node: a server stands by there first, and then takes over
+    Move {
+        /// The aggregate
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The node
+        #[arg(long, value_name = "NODE")]
+        to: String,
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+    /// End the servers of an aggregate and take it out of the cluster; its data stays in the pool
+    Delete {
+        /// The aggregate
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The folder of this node
+        #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+        data: PathBuf,
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        output: Output,
+    },
+}
+
+/// `weir aggregate create`
+#[derive(Debug, Args)]
+pub struct AggregateCreate {
+    /// The aggregate's name, which is that of its namespace in the pool
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The pool: rados:POOL. Or a pair that serves already: pair:NODE=DIR,NODE=DIR, its nodes and
+    /// the data folders of its servers there
+    #[arg(long, value_name = "rados:POOL|pair:…")]
+    pub on: String,
+    /// Place at which NFS is served: a port at the node's own address, or an address and a port
+    #[arg(long, value_name = "[ADDR:]PORT", default_value = "2049")]
+    pub nfs: weir_cluster::rows::Listen,
+    /// Place at which SMB is served [default: none]
+    #[arg(long, value_name = "[ADDR:]PORT")]
+    pub smb: Option<weir_cluster::rows::Listen>,
+    /// Place at which the API is served: a port at 127.0.0.1, or an address and a port, which takes
+    /// tokens and a certificate [default: none]
+    #[arg(long, value_name = "[ADDR:]PORT")]
+    pub api: Option<weir_cluster::rows::Listen>,
+    /// An address that moves with the aggregate and that clients mount from (repeat for several)
+    #[arg(long, value_name = "ADDR/PREFIX@IFACE")]
+    pub address: Vec<weir_pair_node::Address>,
+    /// Memory of each of its servers
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: Size,
+    /// The node that owns it first [default: the one with the fewest aggregates]
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// The folder of this node
+    #[arg(long, value_name = "DIR", default_value = "./weir-data")]
+    pub data: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// Place of a new copy.

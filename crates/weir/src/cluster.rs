@@ -128,7 +128,8 @@ impl Member {
         self.standbys.were_there() && self.standbys.others().is_empty()
     }
 
-    /// Makes a standby serve: the one on the host `host`, if it is not empty. Returns its process.
+    /// Makes a standby serve: the one on the host `host`, or of this process in the form of
+    /// `weir cluster show`, if it is not empty. Returns its process.
     fn hand_over(&self, host: &str) -> Result<Process> {
         let (role, _) = &*self.role.lock();
         let session = match role {
@@ -144,7 +145,9 @@ impl Member {
             !others.is_empty(),
             "cannot switch: nobody stands by (start another server with --standby)"
         );
-        let named = |one: &Standby| host.is_empty() || one.process.host == host;
+        let named = |one: &Standby| {
+            host.is_empty() || one.process.host == host || one.process.to_string() == host
+        };
         let Some(heir) = others.into_iter().find(named) else {
             bail!("cannot switch: no server stands by on {host} (`weir cluster show` lists them)");
         };

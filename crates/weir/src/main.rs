@@ -73,10 +73,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match &cli.command {
-        cli::Command::Serve(args) => logging::start(args.log.as_deref(), args.log_format),
-        _ => logging::start(None, logging::Format::Text),
-    }
+    start_logging(&cli.command);
     let outcome = match &cli.command {
         cli::Command::Serve(args) => {
             logging::abort_on_panic();
@@ -110,6 +107,8 @@ fn main() -> ExitCode {
             commands::pair::pair(command)
         }
         cli::Command::Cluster { command } => commands::cluster::run(command),
+        cli::Command::Aggregate { command } => commands::cluster::aggregate(command),
+        cli::Command::Node(args) => commands::node::run(args),
         cli::Command::Witness(args) => {
             os::own_files_only();
             commands::pair::witness(args)
@@ -143,5 +142,13 @@ fn main() -> ExitCode {
                 false => ExitCode::FAILURE,
             }
         }
+    }
+}
+
+fn start_logging(command: &cli::Command) {
+    match command {
+        cli::Command::Serve(args) => logging::start(args.log.as_deref(), args.log_format),
+        cli::Command::Node(args) => logging::start(args.log.as_deref(), args.log_format),
+        _ => logging::start(None, logging::Format::Text),
     }
 }

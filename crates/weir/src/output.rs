@@ -66,8 +66,9 @@ mod tests {
     use crate::settings;
 
     /// Commands without `--json`, and why they have none.
-    const WITHOUT: [(&str, &str); 8] = [
+    const WITHOUT: [(&str, &str); 9] = [
         ("serve", "runs until it is stopped"),
+        ("node", "runs until it is stopped"),
         (
             "bench",
             "another program, whose loads have --json of their own",

@@ -4,6 +4,7 @@ pub mod backup;
 pub mod catalog;
 pub mod check;
 pub mod cluster;
+pub mod node;
 pub mod pair;
 pub mod scrub;
 pub mod upgrade;

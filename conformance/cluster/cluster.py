@@ -1,0 +1,254 @@
+"""A cluster of three nodes on this machine, with a PostgreSQL of its own, on a Ceph of conformance/ceph."""
+
+import glob
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from ceph import POOL, WEIR, Ceph, free_ports
+
+PASSWORD = "not-to-be-seen"
+
+
+class Postgres:
+    """A server of Debian's packages, at a socket in a temporary folder."""
+
+    PORT = "54330"
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-postgres-")
+        self.path = self.folder.name
+        self.programs = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]
+        # It does not run as root.
+        self.user = pwd.getpwnam("postgres") if os.getuid() == 0 else None
+        if self.user:
+            os.chown(self.path, self.user.pw_uid, self.user.pw_gid)
+        os.chmod(self.path, 0o755)
+        self.data = os.path.join(self.path, "data")
+        self.server = None
+        self.run("initdb", "-A", "trust", "-U", "weir", "-E", "UTF8", "--no-sync", "-D", self.data)
+        self.start()
+        self.run("createdb", "-h", self.path, "-p", self.PORT, "-U", "weir", "cluster")
+        self.url = f"postgres://weir:{PASSWORD}@localhost:{self.PORT}/cluster?host={self.path}"
+
+    def as_user(self):
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
+
+    def run(self, program, *words, check=True):
+        done = subprocess.run([os.path.join(self.programs, program), *words], cwd=self.path, capture_output=True, text=True,
+                              timeout=60, check=False, **self.as_user())
+        if check and done.returncode:
+            raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+        return done.returncode
+
+    def start(self):
+        with open(os.path.join(self.path, "log"), "ab") as log:
+            self.server = subprocess.Popen(
+                [os.path.join(self.programs, "postgres"), "-D", self.data, "-k", self.path, "-p", self.PORT, "-c", "listen_addresses="],
+                cwd=self.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_user())
+        Ceph.until("PostgreSQL answers",
+                   lambda: self.run("pg_isready", "-h", self.path, "-p", self.PORT, "-d", "postgres", "-U", "weir", check=False) == 0)
+
+    def stop(self):
+        """Ends it at once, as a crash or an end of its machine does."""
+        self.server.send_signal(signal.SIGQUIT)
+        self.server.wait(60)
+
+    def copy(self):
+        """A copy of the whole server, as a backup has it."""
+        self.stop()
+        shutil.copytree(self.data, self.data + ".copy")
+        self.start()
+
+    def restore(self):
+        """The older state again."""
+        self.stop()
+        shutil.rmtree(self.data)
+        shutil.move(self.data + ".copy", self.data)
+        if self.user:
+            for top, folders, files in os.walk(self.data):
+                for name in (top, *(os.path.join(top, one) for one in folders + files)):
+                    os.chown(name, self.user.pw_uid, self.user.pw_gid)
+        os.chmod(self.data, 0o700)
+        self.start()
+
+    def close(self):
+        if self.server.poll() is None:
+            self.stop()
+        self.folder.cleanup()
+
+
+class Node:
+    """A node: its folder, and its daemon."""
+
+    def __init__(self, cluster, number):
+        self.cluster = cluster
+        self.name = f"n{number}"
+        self.address = f"127.0.0.{10 + number}"
+        self.data = os.path.join(cluster.folder.name, self.name)
+        self.log = open(os.path.join(cluster.folder.name, f"{self.name}.log"), "a+", encoding="utf-8")
+        self.daemon = None
+        word = "init" if number == 1 else "join"
+        done = subprocess.run(
+            [WEIR, "cluster", word, "--catalog", "-", "--data", self.data, "--name", self.name, "--address", self.address,
+             "--memory", "2G", "--ceph-conf", cluster.ceph.conf],
+            input=cluster.postgres.url + "\n", capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        self.start()
+
+    def start(self):
+        self.daemon = subprocess.Popen([WEIR, "node", "--data", self.data], env=self.cluster.ceph.environment,
+                                       stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+        Ceph.until("the daemon answers", lambda: self.daemon.poll() is None and self.weir("cluster", "show")[0] == 0)
+
+    def weir(self, *words, seconds=120):
+        """A command of this node: its status, and what it said."""
+        done = subprocess.run([WEIR, *words, "--data", self.data], capture_output=True, text=True, timeout=seconds, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def does(self, *words):
+        status, text = self.weir(*words)
+        if status:
+            raise RuntimeError(f"weir {' '.join(words)}: {text}")
+        return text
+
+    def show(self):
+        return json.loads(self.does("cluster", "show", "--json"))
+
+    def servers(self):
+        """The processes of its servers, by aggregate, from their locks."""
+        found = {}
+        for data in glob.glob(os.path.join(self.data, "aggregates", "*")):
+            process = holder(data)
+            if process:
+                found[os.path.basename(data)] = process
+        return found
+
+    def kill_daemon(self):
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def kill(self):
+        """Kills daemon and servers, as the end of the machine does."""
+        servers = self.servers().values()
+        self.kill_daemon()
+        for process in servers:
+            os.kill(process, signal.SIGKILL)
+
+    def said(self):
+        self.log.flush()
+        texts = []
+        for path in [self.log.name, *glob.glob(os.path.join(self.data, "logs", "*.log"))]:
+            with open(path, encoding="utf-8", errors="replace") as log:
+                texts.append(f"{path}:\n" + "".join(log.readlines()[-15:]))
+        return "\n".join(texts)
+
+    def close(self):
+        if self.daemon.poll() is None:
+            self.kill()
+        else:
+            for process in self.servers().values():
+                os.kill(process, signal.SIGKILL)
+        self.log.close()
+
+
+def holder(data):
+    """The process that has the lock of a data folder."""
+    try:
+        inode = os.stat(os.path.join(data, "lock")).st_ino
+    except FileNotFoundError:
+        return None
+    with open("/proc/locks", encoding="ascii") as locks:
+        for line in locks:
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
+                return int(fields[4])
+    return None
+
+
+class Cluster:
+    """Ceph, PostgreSQL, three nodes and two aggregates."""
+
+    AGGREGATES = ("a", "b")
+
+    def __init__(self, ceph):
+        self.ceph = ceph
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-cluster-")
+        self.nodes = []
+        self.postgres = Postgres()
+        port = free_ports(8)
+        self.ports = dict(zip(("a", "b", "c", "d"), range(port, port + 4)))
+        try:
+            for number in (1, 2, 3):
+                self.nodes.append(Node(self, number))
+            for name in self.AGGREGATES:
+                self.create(name)
+        except BaseException as why:
+            said = self.said()
+            self.close()
+            raise RuntimeError(f"{why}\n{said}") from why
+
+    def create(self, name, *words):
+        return self.nodes[0].does("aggregate", "create", name, "--on", f"rados:{POOL}", "--nfs", str(self.ports[name]),
+                                  "--memory", "256M", *words)
+
+    def node(self, name):
+        return next(node for node in self.nodes if node.name == name)
+
+    def up(self):
+        return [node for node in self.nodes if node.daemon.poll() is None]
+
+    def aggregate(self, name):
+        """The aggregate as the first node that runs sees it."""
+        return next((one for one in self.up()[0].show()["aggregates"] if one["name"] == name), None)
+
+    def owner(self, name):
+        owner = self.aggregate(name)["owner"]
+        return self.node(owner) if owner else None
+
+    def is_well(self):
+        """Whether all is as wanted."""
+        shown = self.up()[0].show()
+        nodes = all(node["up"] and not node["drained"] for node in shown["nodes"])
+        served = all(one["why"] is None and one["owner"] and one["standby"] for one in shown["aggregates"])
+        return shown["database"]["reached"] and shown["leader"] and nodes and served
+
+    def well(self):
+        Ceph.until("all is as wanted", self.is_well, 90)
+
+    def url(self, aggregate, name, node):
+        port = self.ports[aggregate]
+        options = f"version=3&nfsport={port}&mountport={port}&auto-traverse-mounts=0"
+        return f"nfs://{node.address}/vol1/{name}?{options}"
+
+    def put(self, aggregate, path, name, node, seconds=30):
+        """Whether the file was acknowledged."""
+        try:
+            done = subprocess.run(["nfs-cp", path, self.url(aggregate, name, node)], capture_output=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def cat(self, aggregate, name, node):
+        done = subprocess.run(["nfs-cat", self.url(aggregate, name, node)], capture_output=True, timeout=60, check=False)
+        return done.stdout if done.returncode == 0 else None
+
+    def said(self):
+        return "\n".join(node.said() for node in self.nodes)
+
+    def close(self):
+        for node in self.nodes:
+            node.close()
+        self.postgres.close()
+        self.folder.cleanup()
+
+
+def process(text):
+    """The number in the words of `weir cluster show`."""
+    return int(re.search(r"\(process (\d+)\)", text)[1])

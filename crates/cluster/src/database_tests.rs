@@ -1,0 +1,157 @@
+//! The tables on a real PostgreSQL.
+
+use weir_testclient::postgres::Postgres;
+
+use super::*;
+use crate::rows::{Kind, Role, Settings};
+
+fn node(name: &str) -> Node {
+    let child = Child {
+        role: Role::Owner,
+        epoch: 3,
+        ..Child::default()
+    };
+    Node {
+        name: name.to_owned(),
+        address: "127.0.0.2".to_owned(),
+        api: String::new(),
+        version: "0".to_owned(),
+        memory: 1 << 30,
+        drained: false,
+        silent: Duration::ZERO,
+        children: BTreeMap::from([("a".to_owned(), child)]),
+    }
+}
+
+fn aggregate(name: &str) -> Aggregate {
+    Aggregate {
+        name: name.to_owned(),
+        kind: Kind::Rados,
+        place: format!("rados:p/{name}"),
+        settings: Settings {
+            nfs: Some("2049".parse().unwrap()),
+            memory: 1 << 28,
+            ..Settings::default()
+        },
+        nodes: Assignment::default(),
+        deleting: false,
+        created: 0,
+        version: 0,
+    }
+}
+
+async fn beat(database: &mut Database, name: &str, term: i64) -> Round {
+    let node = node(name);
+    let beat = Beat {
+        node: &node,
+        holder: name,
+        term,
+    };
+    database.beat(&beat).await.unwrap()
+}
+
+fn change(view: &View, owner: &str) -> Change {
+    Change {
+        aggregate: "a".to_owned(),
+        version: view.aggregates["a"].version,
+        to: Some(Assignment {
+            owner: Some(owner.to_owned()),
+            target: Some(Target {
+                node: "n2".to_owned(),
+                epoch: 3,
+            }),
+            epoch: 3,
+            ..Assignment::default()
+        }),
+    }
+}
+
+#[tokio::test]
+async fn rows_leases_and_terms_on_postgresql() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = match Postgres::start(folder.path()) {
+        Ok(server) => server,
+        Err(why) => {
+            eprintln!("skipped: {why} (package postgresql)");
+            return;
+        }
+    };
+    let url = server.create_database("cluster").unwrap();
+    let (mut one, mut two) = (Database::new(&url).unwrap(), Database::new(&url).unwrap());
+    let none = one.check().await.unwrap_err().to_string();
+    assert!(none.contains("weir cluster init"), "{none}");
+    one.create().await.unwrap();
+    two.create().await.unwrap();
+
+    // The first one leads; the second one does not while the lease holds.
+    let first = beat(&mut one, "n1", 0).await;
+    assert_eq!(first.term, Some(1));
+    assert_eq!(first.view.leader.unwrap().node, "n1");
+    let second = beat(&mut two, "n2", 0).await;
+    assert_eq!(second.term, None);
+    assert_eq!(second.view.nodes.len(), 2);
+    assert!(second.view.nodes["n1"].is_up());
+    assert_eq!(second.view.nodes["n1"].children["a"].epoch, 3);
+
+    // A row is entered once, and changed by the leader's term and the row's version only.
+    assert!(two.enter(&aggregate("a")).await.unwrap());
+    assert!(!two.enter(&aggregate("a")).await.unwrap());
+    let view = two.view().await.unwrap();
+    assert_eq!(view.aggregates["a"].settings, aggregate("a").settings);
+    let to = change(&view, "n1");
+    assert!(!one.change(2, "n1", &to).await.unwrap());
+    assert!(!one.change(1, "n2", &to).await.unwrap());
+    assert!(one.change(1, "n1", &to).await.unwrap());
+    assert!(!one.change(1, "n1", &to).await.unwrap());
+    let view = one.view().await.unwrap();
+    assert_eq!(Some(view.aggregates["a"].nodes.clone()), to.to);
+    let stale = two.set_target(&aggregate("a"), Some("n1")).await.unwrap();
+    assert!(!stale);
+    assert!(two.set_target(&view.aggregates["a"], None).await.unwrap());
+    assert!(two.set_drained("n2", true).await.unwrap());
+    assert!(!two.set_drained("n9", true).await.unwrap());
+    assert!(two.view().await.unwrap().nodes["n2"].drained);
+
+    // The server dies: the next question fails, and the one after its return does not.
+    server.kill();
+    assert!(one.view().await.is_err());
+    server.start_again().unwrap();
+    assert_eq!(beat(&mut one, "n1", 1).await.term, Some(1));
+    // This one had a connection, too.
+    assert!(two.view().await.is_err());
+
+    // The lease of a daemon that vanished runs out, and the old term changes nothing.
+    let taken = loop {
+        if let Some(term) = beat(&mut two, "n2", 0).await.term {
+            break term;
+        }
+    };
+    assert_eq!(taken, 2);
+    assert!(!one.change(1, "n1", &change(&view, "n2")).await.unwrap());
+    assert_eq!(beat(&mut one, "n1", 1).await.term, None);
+
+    two.delete("a").await.unwrap();
+    let version = two.view().await.unwrap().aggregates["a"].version;
+    let gone = Change {
+        aggregate: "a".to_owned(),
+        version,
+        to: None,
+    };
+    assert!(two.change(2, "n2", &gone).await.unwrap());
+    assert!(two.view().await.unwrap().aggregates.is_empty());
+    assert!(
+        !two.remove_node("n1", Duration::from_secs(60))
+            .await
+            .unwrap()
+    );
+    assert!(two.remove_node("n1", Duration::ZERO).await.unwrap());
+
+    // Tables of another version are refused.
+    let mut raw = PgConnection::connect(&url).await.unwrap();
+    sqlx::query("UPDATE weir_cluster SET version = 99")
+        .execute(&mut raw)
+        .await
+        .unwrap();
+    let other = one.check().await.unwrap_err().to_string();
+    assert!(other.contains("have version 99"), "{other}");
+}

@@ -1,0 +1,278 @@
+//! The cluster for people and for programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::daemon::Known;
+use crate::explain::why;
+use crate::placement::counts;
+use crate::rows::{Aggregate, Node, View};
+
+/// A moment at which the cluster is shown.
+pub struct Shown<'a> {
+    /// Name of this node.
+    pub this: &'a str,
+    /// The daemon's knowledge.
+    pub known: &'a Known,
+    /// The monotonic time.
+    pub now: Duration,
+}
+
+fn state(node: &Node) -> String {
+    let drained = if node.drained { ", drained" } else { "" };
+    if node.is_up() {
+        format!("up{drained}")
+    } else {
+        let seconds = node.silent.as_secs();
+        format!("down, no heartbeat for {}{drained}", age(seconds))
+    }
+}
+
+/// Returns a time for people; one that is unknown is long.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        172_800..=31_536_000 => format!("{} days", seconds / 86_400),
+        _ => "a long time".to_owned(),
+    }
+}
+
+fn word(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
+impl Shown<'_> {
+    fn view(&self) -> View {
+        self.known.view_at(self.now, self.this)
+    }
+
+    /// Returns the lines of `weir cluster show`.
+    pub fn lines(&self) -> Vec<String> {
+        let view = self.view();
+        let leader = match &view.leader {
+            Some(leader) => format!("{} leads, in term {}", leader.node, leader.term),
+            None => "no node leads".to_owned(),
+        };
+        let mut lines = vec![format!(
+            "cluster     {} nodes, {} aggregates; {leader}",
+            view.nodes.len(),
+            view.aggregates.len()
+        )];
+        lines.push(format!("PostgreSQL  {}", self.database()));
+        lines.push(String::new());
+        lines.extend(table(&nodes(&view)));
+        if !view.aggregates.is_empty() {
+            lines.push(String::new());
+            lines.extend(self.aggregates());
+        }
+        lines
+    }
+
+    fn database(&self) -> String {
+        let Some((since, fault)) = &self.known.outage else {
+            return "answers".to_owned();
+        };
+        let seconds = self.now.saturating_sub(*since).as_secs();
+        let seen = match self.known.read_at {
+            Some(at) => format!(
+                "this is the view of {} ago",
+                age(self.now.saturating_sub(at).as_secs())
+            ),
+            None => "this is the view of an earlier start of the daemon".to_owned(),
+        };
+        format!(
+            "has not answered for {}: {fault}; {seen}, what is served goes on, and nothing can be changed",
+            age(seconds)
+        )
+    }
+
+    /// Returns the lines of `weir aggregate list`.
+    pub fn aggregates(&self) -> Vec<String> {
+        let view = self.view();
+        let head = [
+            "AGGREGATE",
+            "ON",
+            "OWNER",
+            "WANTED",
+            "STANDBY",
+            "EPOCH",
+            "SINCE",
+            "NFS",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for one in view.aggregates.values() {
+            let real = view.real_owner(one);
+            let since = real.map(|(_, child)| age(child.role_seconds));
+            let nfs = one.settings.nfs.as_ref().map(ToString::to_string);
+            rows.push(vec![
+                one.name.clone(),
+                one.place.clone(),
+                word(real.map(|(node, _)| node.name.as_str())),
+                word(wanted(one)),
+                word(one.nodes.standby.as_deref()),
+                epoch(&view, one).to_string(),
+                word(since.as_deref()),
+                word(nfs.as_deref()),
+            ]);
+        }
+        let mut lines = table(&rows);
+        for one in view.aggregates.values() {
+            if let Some(why) = why(&view, one) {
+                lines.push(format!("{}: {why}", one.name));
+            }
+        }
+        lines
+    }
+
+    /// Describes the cluster for programs.
+    pub fn data(&self) -> Value {
+        let view = self.view();
+        let outage = self.known.outage.as_ref();
+        let nodes: Vec<Value> = view
+            .nodes
+            .values()
+            .map(|one| node_data(&view, one))
+            .collect();
+        let aggregates = view.aggregates.values();
+        let aggregates: Vec<Value> = aggregates.map(|one| aggregate_data(&view, one)).collect();
+        json!({
+            "node": self.this,
+            "leader": view.leader.as_ref().map(|leader| leader.node.as_str()),
+            "term": view.leader.as_ref().map(|leader| leader.term),
+            "database": {
+                "reached": outage.is_none(),
+                "outageSeconds": outage.map(|(since, _)| self.now.saturating_sub(*since).as_secs()),
+                "fault": outage.map(|(_, fault)| fault.as_str()),
+                "viewAgeSeconds": self.known.read_at.map(|at| self.now.saturating_sub(at).as_secs()),
+            },
+            "nodes": nodes,
+            "aggregates": aggregates,
+        })
+    }
+}
+
+/// Returns the node that is to own an aggregate: its target, or else its owner.
+fn wanted(aggregate: &Aggregate) -> Option<&str> {
+    let target = aggregate.nodes.target.as_ref().map(|target| &target.node);
+    target
+        .or(aggregate.nodes.owner.as_ref())
+        .map(String::as_str)
+}
+
+/// Returns the epoch of an aggregate: the one that its owner reports, which the row follows.
+fn epoch(view: &View, aggregate: &Aggregate) -> u64 {
+    let real = view.real_owner(aggregate);
+    real.map_or(aggregate.nodes.epoch, |(_, child)| child.epoch)
+}
+
+fn nodes(view: &View) -> Vec<Vec<String>> {
+    let head = ["NODE", "ADDRESS", "OWNS", "STANDS BY", "VERSION", "STATE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for node in view.nodes.values() {
+        let (owns, stands_by) = if node.is_up() {
+            counts(view, &node.name)
+        } else {
+            (0, 0)
+        };
+        rows.push(vec![
+            node.name.clone(),
+            node.address.clone(),
+            owns.to_string(),
+            stands_by.to_string(),
+            node.version.clone(),
+            state(node),
+        ]);
+    }
+    rows
+}
+
+fn node_data(view: &View, node: &Node) -> Value {
+    let (owns, stands_by) = counts(view, &node.name);
+    json!({
+        "name": node.name,
+        "address": node.address,
+        "up": node.is_up(),
+        "drained": node.drained,
+        "silentSeconds": node.silent.as_secs(),
+        "memoryBytes": node.memory,
+        "version": node.version,
+        "owns": if node.is_up() { owns } else { 0 },
+        "standsBy": if node.is_up() { stands_by } else { 0 },
+        "servers": node.children,
+    })
+}
+
+fn aggregate_data(view: &View, aggregate: &Aggregate) -> Value {
+    let real = view.real_owner(aggregate);
+    json!({
+        "name": aggregate.name,
+        "kind": aggregate.kind,
+        "place": aggregate.place,
+        "settings": aggregate.settings,
+        "owner": real.map(|(node, _)| node.name.as_str()),
+        "sinceSeconds": real.map(|(_, child)| child.role_seconds),
+        "wantedOwner": wanted(aggregate),
+        "standby": aggregate.nodes.standby,
+        "target": aggregate.nodes.target.as_ref().map(|target| target.node.as_str()),
+        "epoch": epoch(view, aggregate),
+        "created": aggregate.created,
+        "deleting": aggregate.deleting,
+        "why": why(view, aggregate),
+    })
+}
+
+/// Aligns the columns of rows of the same length.
+fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_times_are_short() {
+        let rows = [["A", "B"], ["long", "x"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), ["A     B", "long  x"]);
+        assert_eq!(age(90), "90 s");
+        assert_eq!(age(7200), "2 h");
+        assert_eq!(age(u64::MAX), "a long time");
+    }
+
+    #[test]
+    fn an_outage_is_said() {
+        let known = Known {
+            outage: Some((Duration::from_secs(10), "connection refused".to_owned())),
+            read_at: Some(Duration::from_secs(9)),
+            ..Known::default()
+        };
+        let shown = Shown {
+            this: "n1",
+            known: &known,
+            now: Duration::from_secs(15),
+        };
+        let text = shown.lines().join("\n");
+        assert!(
+            text.contains("has not answered for 5 s: connection refused"),
+            "{text}"
+        );
+        assert!(text.contains("nothing can be changed"), "{text}");
+        assert_eq!(shown.data()["database"]["outageSeconds"], 5);
+    }
+}
