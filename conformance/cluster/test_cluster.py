@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import stat
 import threading
 import time
@@ -146,6 +147,22 @@ class ClusterOfThree(OnCluster):
         self.assertNotEqual(self.cluster.owner("a"), owner)
         self.holds("a", writer.acknowledged, content)
 
+    def test_leader_suspended(self):
+        leader = self.cluster.node(self.cluster.nodes[0].show()["leader"])
+        other = next(node for node in self.cluster.nodes if node is not leader)
+        term, before = other.show()["term"], self.state(other)
+        leader.daemon.send_signal(signal.SIGSTOP)
+        try:
+            self.until("another one leads", lambda: other.show()["leader"] not in (None, leader.name))
+            self.assertEqual(other.show()["term"], term + 1)
+            # Its servers go on: owners and epochs are the same.
+            self.assertEqual(self.state(other), before)
+        finally:
+            leader.daemon.send_signal(signal.SIGCONT)
+        self.cluster.well()
+        self.assertEqual(self.state(other), before)
+        self.assertNotEqual(leader.show()["leader"], leader.name)
+
     def test_postgres_stopped(self):
         path, content = self.content()
         owner = self.cluster.owner("a")
@@ -188,13 +205,14 @@ class ClusterOfThree(OnCluster):
         self.assertIn("c is no aggregate of the cluster any more", to.does("aggregate", "delete", "c"))
         self.until("its servers have ended", lambda: not any(node.servers().get("c") for node in self.cluster.nodes))
 
-    def state(self):
-        """Owner, epoch and process of each aggregate."""
+    def state(self, seen_by=None):
+        """Epoch and process of each aggregate's owner."""
         found = {}
-        shown = self.cluster.up()[0].show()
-        for one in shown["aggregates"]:
-            node = next(node for node in shown["nodes"] if node["name"] == one["owner"])
-            found[one["name"]] = (one["owner"], one["epoch"], process(node["servers"][one["name"]]["process"]))
+        shown = (seen_by or self.cluster.up()[0]).show()
+        for node in shown["nodes"]:
+            for name, server in node["servers"].items():
+                if server["role"] == "OWNER":
+                    found[name] = (node["name"], server["epoch"], process(server["process"]))
         return found
 
     def test_drain_move_and_rebalance(self):
