@@ -50,21 +50,10 @@ pub const FIELDS: &[F] = rows! {
             Value::record(RULE, &Rule { policy, rule })
         };
         Value::List(rules(p).iter().map(object).collect())
-    })
-    .parts(&[
-        "index",
-        "clients.match",
-        "protocols",
-        "ro_rule",
-        "rw_rule",
-        "superuser",
-        "anonymous_user",
-        "allow_suid",
-        "chown_mode",
-        "ntfs_unix_security",
-        "allow_device_creation",
-    ])
-    .sets(Kind::Nested, |_, _| {}),
+    }).parts(&[
+        "index", "clients.match", "protocols", "ro_rule", "rw_rule", "superuser", "anonymous_user",
+        "allow_suid", "chown_mode", "ntfs_unix_security", "allow_device_creation",
+    ]).sets(Kind::Nested, |_, _| {}),
 };
 
 /// The resource of policies.
@@ -127,9 +116,7 @@ pub const RULE: &[R] = rows! {
     R::rest("clients", |r| {
         let client = |name: &String| Value::Object(vec![("match", text(name))]);
         Value::List(r.clients.iter().map(client).collect())
-    })
-    .parts(&["match"])
-    .sets(Kind::Objects("match"), |d, v| d.clients = v.list()),
+    }).parts(&["match"]).sets(Kind::Objects("match"), |d, v| d.clients = v.list()),
     R::rest("protocols", |r| list(&r.protocols)).sets(Kind::List, |d, v| d.protocols = v.list()),
     R::rest("ro_rule", |r| list(&r.ro)).sets(Kind::List, |d, v| d.ro = v.list()),
     R::rest("rw_rule", |r| list(&r.rw)).sets(Kind::List, |d, v| d.rw = v.list()),

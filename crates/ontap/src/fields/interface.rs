@@ -59,8 +59,7 @@ pub const FIELDS: &[F] = rows! {
     F::rest("services", |_| {
         let all = ["data_core", "data_nfs", "data_cifs", "management_https"];
         Value::List(all.map(text).to_vec())
-    })
-    .same(),
+    }).same(),
     F::rest("service_policy.name", |_| text("default-data-files")).same(),
     F::rest("service_policy.uuid", |_| identity("service-policy", "default-data-files")).same(),
     F::rest("location.node.name", |i| text(&i.node)).same(),
@@ -77,20 +76,11 @@ pub const TABLE: Table<Row> = Table {
     path: "network/ip/interfaces",
     command: &[],
     fields: FIELDS,
-    absent: &[
-        "location.port.name",
-        "location.port.uuid",
-        "location.home_port.name",
-        "location.home_port.uuid",
-        "location.failover",
-        "location.broadcast_domain.name",
-        "subnet.name",
-        "subnet.uuid",
-        "dns_zone",
-        "ddns_enabled",
-        "probe_port",
-        "rdma_protocols",
-    ],
+    absent: rows! {
+        "location.port.name", "location.port.uuid", "location.home_port.name",
+        "location.home_port.uuid", "location.failover", "location.broadcast_domain.name",
+        "subnet.name", "subnet.uuid", "dns_zone", "ddns_enabled", "probe_port", "rdma_protocols",
+    },
     keys: &["uuid", "name"],
     order: &["svm.name", "name", "uuid"],
     ids: |i| vec![i.uuid()],

@@ -77,22 +77,17 @@ pub const FIELDS: &[F] = rows! {
     F::column("vserver", "Vserver", |p| text(&p.vserver)).key().optional(),
     F::new("name", "policy", "SnapMirror Policy Name", |p| text(&p.policy.name)).key()
         .creates(Kind::Text, |d, v| d.name = v.text()),
-    F::column("type", "SnapMirror Policy Type", |p: &Row| text(p.policy.kind.word()))
-        .creates(
+    F::column("type", "SnapMirror Policy Type", |p: &Row| text(p.policy.kind.word())).creates(
             Kind::Words("async-mirror|vault|mirror-vault"),
             |d, v| { d.kind = v.text().and_then(|word| PolicyKind::from_word(&word)); },
         ),
     F::column("rules", "Rules", |p| p.rules(|rule| Some(format!("{}:{}", rule.label, rule.keep)))),
-    F::column(
-        "rules-schedules", "Schedules of Rules",
-        |p| p.rules(|rule| Some(format!("{}:{}", rule.label, rule.schedule.as_ref()?))),
-    ),
+    F::column("rules-schedules", "Schedules of Rules",
+        |p| p.rules(|rule| Some(format!("{}:{}", rule.label, rule.schedule.as_ref()?)))),
     F::new("comment", "comment", "Comment", |p| Value::Remark(p.policy.comment.clone()))
         .sets(Kind::Text, |d, v| d.comment = v.text()),
-    F::column(
-        "owner", "Policy Owner",
-        |p: &Row| text(if p.policy.system { "cluster-admin" } else { "vserver-admin" }),
-    ),
+    F::column("owner", "Policy Owner",
+        |p: &Row| text(if p.policy.system { "cluster-admin" } else { "vserver-admin" })),
     F::new(
         "network_compression_enabled", "is-network-compression-enabled",
         "Is Network Compression Enabled", |p| p.policy.compression.into(),
@@ -111,39 +106,28 @@ pub const FIELDS: &[F] = rows! {
     F::rest("transfer_schedule.uuid", |_| Value::None).only("|-"),
     F::rest("rpo", |_| Value::None).only("|-"),
     F::rest("identity_preservation", |_| Value::None).sets(Kind::Text, |_, _| {}),
-    F::rest("retention", Row::retention)
-        .parts(&[
-            "label",
-            "count",
-            "prefix",
-            "creation_schedule.name",
-            "creation_schedule.uuid",
-            "preserve",
-            "warn",
-        ])
-        .sets(Kind::Nested, |_, _| {}),
+    F::rest("retention", Row::retention).parts(&[
+            "label", "count", "prefix", "creation_schedule.name", "creation_schedule.uuid",
+            "preserve", "warn",
+        ]).sets(Kind::Nested, |_, _| {}),
     F::rest("copy_all_source_snapshots", |p| match p.copies() {
         PolicyKind::AsyncMirror if p.has_all() => Value::Flag(true),
         _ => Value::None,
-    })
-    .creates(Kind::Flag, |d, v| d.copies[0] = v.flag()),
+    }).creates(Kind::Flag, |d, v| d.copies[0] = v.flag()),
     F::rest("copy_latest_source_snapshot", |p| match p.copies() {
         PolicyKind::AsyncMirror if !p.has_all() => Value::Flag(true),
         _ => Value::None,
-    })
-    .creates(Kind::Flag, |d, v| d.copies[1] = v.flag()),
+    }).creates(Kind::Flag, |d, v| d.copies[1] = v.flag()),
     F::rest("create_snapshot_on_source", |p| match p.copies() {
         PolicyKind::Vault => Value::Flag(false),
         PolicyKind::MirrorVault => Value::Flag(true),
         _ => Value::None,
-    })
-    .creates(Kind::Flag, |d, v| d.own = v.flag()),
+    }).creates(Kind::Flag, |d, v| d.own = v.flag()),
     F::rest("sync_type", |p| match p.copies() {
         PolicyKind::SyncMirror => text("sync"),
         PolicyKind::StrictSyncMirror => text("strict_sync"),
         _ => Value::None,
-    })
-    .only("|-"),
+    }).only("|-"),
 };
 
 /// The resource.
@@ -169,8 +153,6 @@ const RULES: &[Field<Rule>] = rows! {
         r.schedule.as_ref().map(prefix).into()
     }),
     Field::rest("creation_schedule.name", |r| r.schedule.clone().into()),
-    Field::rest(
-        "creation_schedule.uuid",
-        |r| r.schedule.as_ref().map(|name| identity("schedule", name)).into(),
-    ),
+    Field::rest("creation_schedule.uuid",
+        |r| r.schedule.as_ref().map(|name| identity("schedule", name)).into()),
 };

@@ -77,26 +77,20 @@ pub const FIELDS: &[F] = rows! {
     F::rest("version.major", |_| RELEASE.1.into()).same(),
     F::rest("version.minor", |_| RELEASE.2.into()).same(),
     F::rest("ha.enabled", |n| n.pair.is_some().into()).same(),
-    F::rest(
-        "ha.partners",
-        |n| n.pair(|p| Value::List(vec![Value::Object(vec![("name", text(&p.partner))])])),
-    ).same(),
+    F::rest("ha.partners",
+        |n| n.pair(|p| Value::List(vec![Value::Object(vec![("name", text(&p.partner))])]))).same(),
     F::rest("ha.interconnect.state", |n| n.pair(|p| text(if p.connected { "up" } else { "down" })))
         .same(),
     F::rest("ha.takeover_check.takeover_possible", |n| n.pair(|p| p.possible.into())).same(),
-    F::rest(
-        "ha.takeover_check.reasons",
-        |n| n.pair(|p| Value::List(reason(p).into_iter().map(text).collect())),
-    ).same(),
+    F::rest("ha.takeover_check.reasons",
+        |n| n.pair(|p| Value::List(reason(p).into_iter().map(text).collect()))).same(),
     F::rest("ha.mirror.lag", |n| n.pair(|p| p.lag.into())).same(),
     F::rest("ha.mirror.position", |n| n.pair(|p| p.position.into())).same(),
     F::rest("ha.mirror.waited_mean", |n| n.pair(|p| (p.cost.mean.as_micros() as u64).into()))
         .same(),
     F::rest("ha.mirror.waited_p99", |n| n.pair(|p| (p.cost.p99.as_micros() as u64).into())).same(),
-    F::rest(
-        "ha.mirror.sent_per_written",
-        |n| n.pair(|p| p.cost.sent_per_written.map(Value::Decimal).into()),
-    ).same(),
+    F::rest("ha.mirror.sent_per_written",
+        |n| n.pair(|p| p.cost.sent_per_written.map(Value::Decimal).into())).same(),
     F::rest("management_interfaces", |n| {
         let object = |address: IpAddr| {
             Value::List(vec![Value::Object(vec![(
@@ -105,9 +99,7 @@ pub const FIELDS: &[F] = rows! {
             )])])
         };
         n.address.map(object).into()
-    })
-    .parts(&["ip.address"])
-    .same(),
+    }).parts(&["ip.address"]).same(),
     F::rest("location", |_| Value::None).same(),
     F::rest("owner", |_| Value::None).same(),
     F::rest("vendor_serial_number", |_| Value::None).same(),

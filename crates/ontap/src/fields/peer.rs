@@ -11,10 +11,8 @@ type F = Field<Peer>;
 /// ONTAP's interface.
 pub const FIELDS: &[F] = rows! {
     F::new("name", "cluster", "Peer Cluster Name", |p| text(&p.name)).key(),
-    F::new(
-        "remote.ip_addresses", "peer-addrs", "Remote Addresses",
-        |p| Value::List(p.address.iter().map(text).collect()),
-    ),
+    F::new("remote.ip_addresses", "peer-addrs", "Remote Addresses",
+        |p| Value::List(p.address.iter().map(text).collect())),
     F::new(
         "status.state",
         "availability",
@@ -26,9 +24,8 @@ pub const FIELDS: &[F] = rows! {
         },
     ),
     F::new("fingerprint", "fingerprint", "Certificate Fingerprint", |p| text(&p.fingerprint)),
-    F::new(
-        "reason", "unavailable-reason", "Reason for Unavailability", |p| p.reason.clone().into(),
-    ),
+    F::new("reason", "unavailable-reason", "Reason for Unavailability",
+        |p| p.reason.clone().into()),
     F::rest("uuid", |p| identity("peer", &p.name)),
     F::rest("remote.name", |p| text(&p.name)),
 };

@@ -121,18 +121,13 @@ pub const FIELDS: &[F] = rows! {
     F::always("policy_class", "class", "Policy Group Class", "user-defined"),
     F::new("uuid", "uuid", "Policy Group UUID", |q| text(uuid(&q.policy))).aside(),
     F::new("object_count", "num-workloads", "Number of Workloads", |q| q.policy.users.into()),
-    F::column(
-        "throughput-policy", "Throughput Policy",
-        |q: &Row| text(format!("0-{}", maximum(q.ceiling()))),
-    ),
+    F::column("throughput-policy", "Throughput Policy",
+        |q: &Row| text(format!("0-{}", maximum(q.ceiling())))),
     F::column("max-throughput", "Maximum Throughput", |q: &Row| {
         text(maximum(q.ceiling()))
-    })
-    .sets(Kind::Throughput, |d, v| {
+    }).sets(Kind::Throughput, |d, v| {
         let all = v
-            .text()
-            .and_then(|text| value::throughput(&text))
-            .unwrap_or_default();
+            .text().and_then(|text| value::throughput(&text)).unwrap_or_default();
         (d.ops, d.bytes) = (Some(all.0.unwrap_or(0)), Some(all.1.unwrap_or(0)));
     }),
     F::always("", "min-throughput", "Minimum Throughput", "0"),
@@ -152,17 +147,11 @@ pub const TABLE: Table<Row, Draft> = Table {
     path: "storage/qos/policies",
     command: &["qos", "policy-group"],
     fields: FIELDS,
-    absent: &[
-        "pgid",
-        "fixed.max_throughput",
-        "fixed.min_throughput",
-        "adaptive.expected_iops",
-        "adaptive.peak_iops",
-        "adaptive.absolute_min_iops",
-        "adaptive.expected_iops_allocation",
-        "adaptive.peak_iops_allocation",
-        "adaptive.block_size",
-    ],
+    absent: rows! {
+        "pgid", "fixed.max_throughput", "fixed.min_throughput", "adaptive.expected_iops",
+        "adaptive.peak_iops", "adaptive.absolute_min_iops", "adaptive.expected_iops_allocation",
+        "adaptive.peak_iops_allocation", "adaptive.block_size",
+    },
     keys: &["uuid", "name"],
     order: &["svm.name", "name", "uuid"],
     ids: |q| vec![uuid(&q.policy)],

@@ -79,21 +79,15 @@ pub const FIELDS: &[F] = rows! {
         let path = format!("/vol/{}/{}", r.volume.path.volume, r.qtree.name);
         text(path.trim_end_matches('/'))
     }),
-    F::new(
-        "security_style", "security-style", "Security Style",
-        |r| text(r.volume.details.security_style()),
-    ).same(),
+    F::new("security_style", "security-style", "Security Style",
+        |r| text(r.volume.details.security_style())).same(),
     F::fixed("", "oplock-mode", "Oplock Mode", "enable"),
-    F::new(
-        "unix_permissions", "unix-permissions", "Unix Permissions",
-        |r| Value::Mode(r.qtree.permissions),
-    ).sets(Kind::Mode, |d, v| d.permissions = v.small()),
+    F::new("unix_permissions", "unix-permissions", "Unix Permissions",
+        |r| Value::Mode(r.qtree.permissions)).sets(Kind::Mode, |d, v| d.permissions = v.small()),
     F::new("id", "id", "Qtree Id", |r| r.qtree.number.into()).same().rest_only(),
     F::always("", "status", "Qtree Status", "normal"),
-    F::new(
-        "export_policy.name", "export-policy", "Export Policy",
-        |r| text(&r.volume.details.export_policy),
-    ).same(),
+    F::new("export_policy.name", "export-policy", "Export Policy",
+        |r| text(&r.volume.details.export_policy)).same(),
     F::always("", "is-export-policy-inherited", "Is Export Policy Inherited", "true"),
     F::rest("svm.uuid", |r| identity("svm", &r.volume.path.vserver)).same(),
     F::rest("volume.uuid", |r| text(&r.volume.uuid)).same().creates(Kind::Nested, |_, _| {}),

@@ -181,14 +181,10 @@ pub const FIELDS: &[F] = rows! {
         .sets(FILES, |d, v| d.files = limit(v)),
     F::fixed("", "threshold", "Threshold for Disk Limit", "-|unlimited")
         .why("use -soft-disk-limit, which warns as well"),
-    F::new(
-        "space.soft_limit", "soft-disk-limit", "Soft Disk Limit",
-        |r| bytes(r.rule.limits.soft_bytes),
-    ).sets(BYTES, |d, v| d.soft_bytes = limit(v)),
-    F::new(
-        "files.soft_limit", "soft-file-limit", "Soft Files Limit",
-        |r| files(r.rule.limits.soft_files),
-    ).sets(FILES, |d, v| d.soft_files = limit(v)),
+    F::new("space.soft_limit", "soft-disk-limit", "Soft Disk Limit",
+        |r| bytes(r.rule.limits.soft_bytes)).sets(BYTES, |d, v| d.soft_bytes = limit(v)),
+    F::new("files.soft_limit", "soft-file-limit", "Soft Files Limit",
+        |r| files(r.rule.limits.soft_files)).sets(FILES, |d, v| d.soft_files = limit(v)),
     F::rest("uuid", |r| text(r.uuid())),
     F::rest("svm.uuid", |r| identity("svm", &r.rule.volume.vserver))
         .creates(Kind::Nested, |_, _| {}),
@@ -324,14 +320,10 @@ pub const REPORT: &[L] = rows! {
     L::new("space.hard_limit", "disk-limit", "Disk Space Limit", |l| bytes(l.of.rule.limits.bytes)),
     L::new("files.used.total", "files-used", "Files Used", |l| l.used_files.into()),
     L::new("files.hard_limit", "file-limit", "Files Limit", |l| files(l.of.rule.limits.files)),
-    L::new(
-        "space.soft_limit", "soft-disk-limit", "Soft Disk Space Limit",
-        |l| bytes(l.of.rule.limits.soft_bytes),
-    ),
-    L::new(
-        "files.soft_limit", "soft-file-limit", "Soft Files Limit",
-        |l| files(l.of.rule.limits.soft_files),
-    ),
+    L::new("space.soft_limit", "soft-disk-limit", "Soft Disk Space Limit",
+        |l| bytes(l.of.rule.limits.soft_bytes)),
+    L::new("files.soft_limit", "soft-file-limit", "Soft Files Limit",
+        |l| files(l.of.rule.limits.soft_files)),
     L::always("", "threshold", "Threshold for Disk Space", "-"),
     L::new("specifier", "quota-specifier", "Quota Specifier", |l| text(&l.specifier)),
     L::rest("svm.uuid", |l| identity("svm", &l.of.rule.volume.vserver)),
@@ -346,13 +338,11 @@ pub const REPORT: &[L] = rows! {
         _ => Value::Number(0),
     }),
     L::rest("space.used.hard_limit_percent", |l| percent(l.used_bytes, l.of.rule.limits.bytes)),
-    L::rest(
-        "space.used.soft_limit_percent", |l| percent(l.used_bytes, l.of.rule.limits.soft_bytes),
-    ),
+    L::rest("space.used.soft_limit_percent",
+        |l| percent(l.used_bytes, l.of.rule.limits.soft_bytes)),
     L::rest("files.used.hard_limit_percent", |l| percent(l.used_files, l.of.rule.limits.files)),
-    L::rest(
-        "files.used.soft_limit_percent", |l| percent(l.used_files, l.of.rule.limits.soft_files),
-    ),
+    L::rest("files.used.soft_limit_percent",
+        |l| percent(l.used_files, l.of.rule.limits.soft_files)),
 };
 
 /// The resource of the report.

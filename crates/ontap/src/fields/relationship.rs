@@ -178,42 +178,29 @@ type F = Field<Row, Draft>;
 
 /// The fields: those of the command line in the order of `-instance`, then those of REST alone.
 pub const FIELDS: &[F] = rows! {
-    F::new("source.path", "source-path", "Source Path", |r| path(&r.source)).key()
-        .itself(),
-    F::new(
-        "source.cluster.name", "source-cluster", "Source Cluster", |r| cluster(&r.source).into(),
-    ).itself(),
+    F::new("source.path", "source-path", "Source Path", |r| path(&r.source)).key().itself(),
+    F::new("source.cluster.name", "source-cluster", "Source Cluster",
+        |r| cluster(&r.source).into()).itself(),
     F::new("source.svm.name", "source-vserver", "Source Vserver", |r| text(&r.source.vserver))
         .itself(),
     F::column("source-volume", "Source Volume", |r| text(&r.source.volume)),
     F::new("destination.path", "destination-path", "Destination Path", |r| path(&r.destination))
         .key().itself(),
-    F::new(
-        "destination.cluster.name", "destination-cluster", "Destination Cluster",
-        |r| cluster(&r.destination).into(),
-    ).itself(),
-    F::new(
-        "destination.svm.name", "destination-vserver", "Destination Vserver",
-        |r| text(&r.destination.vserver),
-    ).itself(),
+    F::new("destination.cluster.name", "destination-cluster", "Destination Cluster",
+        |r| cluster(&r.destination).into()).itself(),
+    F::new("destination.svm.name", "destination-vserver", "Destination Vserver",
+        |r| text(&r.destination.vserver)).itself(),
     F::column("destination-volume", "Destination Volume", |r| text(&r.destination.volume)),
     F::always("", "type", "Relationship Type", "XDP").only("XDP"),
     F::always("group_type", "relationship-group-type", "Relationship Group Type", "none"),
     F::column("managing-vserver", "Managing Vserver", |r| text(&r.destination.vserver)),
-    F::new(
-        "transfer_schedule.name", "schedule", "SnapMirror Schedule", |r| r.schedule.clone().into(),
-    ).sets(Kind::Schedule, |d, v| d.schedule = Some(v.text())),
-    F::new(
-        "policy.type",
-        "policy-type",
-        "SnapMirror Policy Type",
-        |r| {
-            let line = r.kind.map_or("-", PolicyKind::word);
-            let rest = r.synchronous.as_ref().map_or("async", |_| "sync");
-            Value::Spelled(line, rest)
-        },
-    )
-    .itself(),
+    F::new("transfer_schedule.name", "schedule", "SnapMirror Schedule",
+        |r| r.schedule.clone().into()).sets(Kind::Schedule, |d, v| d.schedule = Some(v.text())),
+    F::new("policy.type", "policy-type", "SnapMirror Policy Type", |r| {
+        let line = r.kind.map_or("-", PolicyKind::word);
+        let rest = r.synchronous.as_ref().map_or("async", |_| "sync");
+        Value::Spelled(line, rest)
+    }).itself(),
     F::new("policy.name", "policy", "SnapMirror Policy", |r| text(&r.policy))
         .sets(Kind::MirrorPolicy, |d, v| d.policy = v.text()),
     F::column(
@@ -222,115 +209,71 @@ pub const FIELDS: &[F] = rows! {
     ).sets(Kind::Tries, |d, v| d.tries = v.small()),
     F::new("throttle", "throttle", "Throttle (KB/sec)", |r: &Row| throttle(r.throttle))
         .sets(Kind::Throttle, |d, v| d.throttle = Some(v.number())),
-    F::column(
-        "current-transfer-throttle", "Current Transfer Throttle (KB/sec)",
-        |r| running_has(r, |t| throttle(t.throttle)),
-    ),
-    F::new(
-        "state", "state", "Mirror State",
-        |r| Value::Spelled(r.state.word(), state(r.state, r.status)),
-    ).itself(),
+    F::column("current-transfer-throttle", "Current Transfer Throttle (KB/sec)",
+        |r| running_has(r, |t| throttle(t.throttle))),
+    F::new("state", "state", "Mirror State",
+        |r| Value::Spelled(r.state.word(), state(r.state, r.status))).itself(),
     F::column("status", "Relationship Status", |r: &Row| text(r.status.word())),
-    F::column(
-        "snapshot-progress", "Snapshot Progress", |r| running_has(r, |t| Value::Bytes(t.bytes)),
-    ),
+    F::column("snapshot-progress", "Snapshot Progress",
+        |r| running_has(r, |t| Value::Bytes(t.bytes))),
     F::column("total-progress", "Total Progress", |r| running_has(r, |t| Value::Bytes(t.bytes))),
-    F::column(
-        "total-wire-progress", "Total Wire Progress",
-        |r| running_has(r, |t| Value::Bytes(t.wire_bytes)),
-    ),
-    F::column(
-        "current-transfer-size", "Current Transfer Size",
-        |r| running_has(r, |t| t.total.map(Value::Bytes).into()),
-    ),
-    F::column(
-        "network-compression-ratio", "Network Compression Ratio",
-        |r| running_has(r, |t| text(ratio(t.bytes, t.wire_bytes))),
-    ),
-    F::column(
-        "newest-snapshot", "Newest Snapshot", |r| r.newest.as_ref().map(|n| text(&n.name)).into(),
-    ),
-    F::column(
-        "newest-snapshot-timestamp", "Newest Snapshot Timestamp",
-        |r| r.newest.as_ref().map(|n| Value::Moment(n.taken)).into(),
-    ),
-    F::new(
-        "exported_snapshot", "exported-snapshot", "Exported Snapshot",
-        |r| r.exported.as_ref().map(|n| text(&n.name)).into(),
-    ),
-    F::column(
-        "exported-snapshot-timestamp", "Exported Snapshot Timestamp",
-        |r| r.exported.as_ref().map(|n| Value::Moment(n.taken)).into(),
-    ),
+    F::column("total-wire-progress", "Total Wire Progress",
+        |r| running_has(r, |t| Value::Bytes(t.wire_bytes))),
+    F::column("current-transfer-size", "Current Transfer Size",
+        |r| running_has(r, |t| t.total.map(Value::Bytes).into())),
+    F::column("network-compression-ratio", "Network Compression Ratio",
+        |r| running_has(r, |t| text(ratio(t.bytes, t.wire_bytes)))),
+    F::column("newest-snapshot", "Newest Snapshot",
+        |r| r.newest.as_ref().map(|n| text(&n.name)).into()),
+    F::column("newest-snapshot-timestamp", "Newest Snapshot Timestamp",
+        |r| r.newest.as_ref().map(|n| Value::Moment(n.taken)).into()),
+    F::new("exported_snapshot", "exported-snapshot", "Exported Snapshot",
+        |r| r.exported.as_ref().map(|n| text(&n.name)).into()),
+    F::column("exported-snapshot-timestamp", "Exported Snapshot Timestamp",
+        |r| r.exported.as_ref().map(|n| Value::Moment(n.taken)).into()),
     F::new("healthy", "healthy", "Healthy", |r| r.healthy.into()),
     F::new("unhealthy_reason", "unhealthy-reason", "Unhealthy Reason", unhealthy)
         .parts(&["message", "code"]),
     F::new("uuid", "relationship-id", "Relationship ID", |r| text(&r.uuid)),
-    F::column(
-        "current-transfer-type", "Current Transfer Type",
-        |r| running_has(r, |t| text(t.kind.word())),
-    ),
+    F::column("current-transfer-type", "Current Transfer Type",
+        |r| running_has(r, |t| text(t.kind.word()))),
     F::column("current-transfer-rate", "Current Transfer Rate", |r| {
         running_has(r, |t| {
             let line = format!("{}/s", value::size(t.rate));
             Value::Shown(line, Box::new(Value::Number(t.rate)))
         })
     }),
-    F::column(
-        "current-transfer-limited-by", "Current Transfer Limited By",
-        |r| running_has(r, |t| t.bound_by.clone().into()),
-    ),
-    F::column(
-        "current-transfer-time-left", "Current Transfer Time Left",
-        |r| running_has(r, |t| t.time_left().map(value::duration).into()),
-    ),
-    F::new(
-        "last_transfer_type", "last-transfer-type", "Last Transfer Type",
-        |r| last_has(r, |l| text(l.kind.word())),
-    ),
-    F::column(
-        "last-transfer-error", "Last Transfer Error", |r| last_has(r, |l| l.error.clone().into()),
-    ),
-    F::new(
-        "total_transfer_bytes", "last-transfer-size", "Last Transfer Size",
-        |r| last_has(r, |l| Value::Bytes(l.bytes)),
-    ),
-    F::column(
-        "last-transfer-wire-size", "Last Transfer Wire Size",
-        |r| last_has(r, |l| Value::Bytes(l.wire_bytes)),
-    ),
+    F::column("current-transfer-limited-by", "Current Transfer Limited By",
+        |r| running_has(r, |t| t.bound_by.clone().into())),
+    F::column("current-transfer-time-left", "Current Transfer Time Left",
+        |r| running_has(r, |t| t.time_left().map(value::duration).into())),
+    F::new("last_transfer_type", "last-transfer-type", "Last Transfer Type",
+        |r| last_has(r, |l| text(l.kind.word()))),
+    F::column("last-transfer-error", "Last Transfer Error",
+        |r| last_has(r, |l| l.error.clone().into())),
+    F::new("total_transfer_bytes", "last-transfer-size", "Last Transfer Size",
+        |r| last_has(r, |l| Value::Bytes(l.bytes))),
+    F::column("last-transfer-wire-size", "Last Transfer Wire Size",
+        |r| last_has(r, |l| Value::Bytes(l.wire_bytes))),
     F::new(
         "last_transfer_network_compression_ratio", "last-transfer-network-compression-ratio",
         "Last Transfer Network Compression Ratio",
         |r| last_has(r, |l| text(ratio(l.bytes, l.wire_bytes))),
     ),
-    F::new(
-        "total_transfer_duration", "last-transfer-duration", "Last Transfer Duration",
-        |r| last_has(r, took),
-    ),
-    F::column(
-        "last-transfer-setup-time", "Last Transfer Setup Time",
-        |r| last_has(r, |l| seconds(l.setup_ms)),
-    ),
-    F::column(
-        "last-transfer-data-time", "Last Transfer Data Time",
-        |r| last_has(r, |l| seconds(l.data_ms)),
-    ),
-    F::column(
-        "last-transfer-finalize-time", "Last Transfer Finalize Time",
-        |r| last_has(r, |l| seconds(l.finalize_ms)),
-    ),
-    F::column(
-        "last-transfer-from", "Last Transfer From", |r| last_has(r, |_| text(r.source.to_string())),
-    ),
-    F::column(
-        "last-transfer-end-timestamp", "Last Transfer End Timestamp",
-        |r| last_has(r, |l| Value::Moment(l.end)),
-    ),
-    F::column(
-        "progress-last-updated", "Progress Last Updated",
-        |r| running_has(r, |t| Value::Moment(t.updated)),
-    ),
+    F::new("total_transfer_duration", "last-transfer-duration", "Last Transfer Duration",
+        |r| last_has(r, took)),
+    F::column("last-transfer-setup-time", "Last Transfer Setup Time",
+        |r| last_has(r, |l| seconds(l.setup_ms))),
+    F::column("last-transfer-data-time", "Last Transfer Data Time",
+        |r| last_has(r, |l| seconds(l.data_ms))),
+    F::column("last-transfer-finalize-time", "Last Transfer Finalize Time",
+        |r| last_has(r, |l| seconds(l.finalize_ms))),
+    F::column("last-transfer-from", "Last Transfer From",
+        |r| last_has(r, |_| text(r.source.to_string()))),
+    F::column("last-transfer-end-timestamp", "Last Transfer End Timestamp",
+        |r| last_has(r, |l| Value::Moment(l.end))),
+    F::column("progress-last-updated", "Progress Last Updated",
+        |r| running_has(r, |t| Value::Moment(t.updated))),
     F::always("", "relationship-capability", "Relationship Capability", "8.2 and above"),
     F::new("lag_time", "lag-time", "Lag Time", |r| r.lag(r.now).map(Value::Span).into()),
     F::column("destination-volume-node", "Destination Volume Node", |r| text(&r.node)).aside(),
@@ -341,21 +284,15 @@ pub const FIELDS: &[F] = rows! {
     F::rest("destination.svm.uuid", |r| identity("svm", &r.destination.vserver)).itself(),
     F::rest("destination.cluster.uuid", |r| cluster_uuid(&r.destination)).itself(),
     F::rest("policy.uuid", |r| identity("policy", &r.policy)),
-    F::rest(
-        "transfer_schedule.uuid",
-        |r| r.schedule.as_ref().map(|name| identity("schedule", name)).into(),
-    ),
+    F::rest("transfer_schedule.uuid",
+        |r| r.schedule.as_ref().map(|name| identity("schedule", name)).into()),
     F::rest("transfer._links.self.href", transfer_link),
     F::rest("transfer.uuid", |r| either(r, |t| text(&t.uuid), |l| text(&l.uuid))),
-    F::rest(
-        "transfer.state",
-        |r| either(r, |_| text(running(r.status)), |l| text(ended(l.error.as_deref()))),
-    ),
+    F::rest("transfer.state",
+        |r| either(r, |_| text(running(r.status)), |l| text(ended(l.error.as_deref())))),
     F::rest("transfer.type", |r| either(r, |t| text(t.kind.word()), |l| text(l.kind.word()))),
-    F::rest(
-        "transfer.bytes_transferred",
-        |r| either(r, |t| Value::Bytes(t.bytes), |l| Value::Bytes(l.bytes)),
-    ),
+    F::rest("transfer.bytes_transferred",
+        |r| either(r, |t| Value::Bytes(t.bytes), |l| Value::Bytes(l.bytes))),
     F::rest("transfer.end_time", |r| either(r, |_| Value::None, |l| Value::Time(l.end))),
     F::rest("transfer.last_updated_time", |r| running_has(r, |t| Value::Time(t.updated))),
     F::rest("transfer.total_duration", |r| {
@@ -371,11 +308,9 @@ pub const TABLE: Table<Row, Draft> = Table {
     path: "snapmirror/relationships",
     command: &["snapmirror"],
     fields: FIELDS,
-    absent: &[
-        "identity_preservation",
-        "consistency_group_failover",
-        "svmdr_volumes",
-    ],
+    absent: rows! {
+        "identity_preservation", "consistency_group_failover", "svmdr_volumes",
+    },
     keys: &["uuid"],
     order: &["uuid"],
     ids: |r| vec![r.uuid.clone()],

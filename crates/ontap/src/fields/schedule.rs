@@ -37,40 +37,33 @@ pub const FIELDS: &[F] = rows! {
     F::rest("type", |s| match s.schedule {
         Schedule::Every(_) => text("interval"),
         Schedule::At { .. } => text("cron"),
-    })
-    .creates(Kind::Text, |_, _| {}),
+    }).creates(Kind::Text, |_, _| {}),
     F::rest("interval", |s| match s.schedule {
         Schedule::Every(seconds) => Value::Span(seconds.into()),
         Schedule::At { .. } => Value::None,
-    })
-    .creates(Kind::Text, |d, v| d.interval = v.text()),
+    }).creates(Kind::Text, |d, v| d.interval = v.text()),
     F::rest("cron.minutes", |s| match s.schedule {
         Schedule::At { minutes, .. } => {
             Value::List(minutes.list().into_iter().map(Value::from).collect())
         }
         Schedule::Every(_) => Value::None,
-    })
-    .creates(Kind::Nested, |_, _| {}),
+    }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.hours", |s| match s.schedule {
         Schedule::At { hours, .. } => numbers(hours, Numbers::all(0, 23)),
         Schedule::Every(_) => Value::None,
-    })
-    .creates(Kind::Nested, |_, _| {}),
+    }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.days", |s| match s.schedule {
         Schedule::At { days, .. } => numbers(days, Numbers::all(1, 31)),
         Schedule::Every(_) => Value::None,
-    })
-    .creates(Kind::Nested, |_, _| {}),
+    }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.months", |s| match s.schedule {
         Schedule::At { months, .. } => numbers(months, Numbers::all(1, 12)),
         Schedule::Every(_) => Value::None,
-    })
-    .creates(Kind::Nested, |_, _| {}),
+    }).creates(Kind::Nested, |_, _| {}),
     F::rest("cron.weekdays", |s| match s.schedule {
         Schedule::At { weekdays, .. } => numbers(weekdays, Numbers::all(0, 6)),
         Schedule::Every(_) => Value::None,
-    })
-    .creates(Kind::Nested, |_, _| {}),
+    }).creates(Kind::Nested, |_, _| {}),
 };
 
 /// The resource.

@@ -45,10 +45,8 @@ pub const FIELDS: &[F] = rows! {
     F::new("comment", "comment", "Comment", |p| Value::Remark(p.policy.comment.clone()))
         .sets(Kind::Text, |d, v| d.comment = v.text()),
     F::column("total-schedules", "Total Number of Schedules", |p| of(p).len().into()),
-    F::column(
-        "schedules", "Schedules",
-        |p| Value::List(of(p).iter().map(|c| text(&c.schedule)).collect()),
-    ),
+    F::column("schedules", "Schedules",
+        |p| Value::List(of(p).iter().map(|c| text(&c.schedule)).collect())),
     F::column("counts", "Counts", |p| Value::List(of(p).iter().map(|c| c.count.into()).collect())),
     F::rest("uuid", |p| text(uuid(&p.policy))),
     F::rest("svm.uuid", Row::svm_uuid),
@@ -60,16 +58,9 @@ pub const FIELDS: &[F] = rows! {
             Value::record(COPIES, &Scheduled { policy, of })
         };
         Value::List(of(p).iter().map(object).collect())
-    })
-    .parts(&[
-        "schedule.name",
-        "schedule.uuid",
-        "count",
-        "prefix",
-        "snapmirror_label",
-        "retention_period",
-    ])
-    .sets(Kind::Nested, |_, _| {}),
+    }).parts(&[
+        "schedule.name", "schedule.uuid", "count", "prefix", "snapmirror_label", "retention_period",
+    ]).sets(Kind::Nested, |_, _| {}),
 };
 
 /// The resource of policies.

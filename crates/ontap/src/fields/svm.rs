@@ -72,10 +72,8 @@ pub const FIELDS: &[F] = rows! {
     F::always("", "admin-state", "Vserver Admin State", "running"),
     F::fixed("state", "operational-state", "Vserver Operational State", "running"),
     F::always("", "allowed-protocols", "Allowed Protocols", "nfs, cifs"),
-    F::new(
-        "language", "language", "Default Volume Language Code",
-        |_| Value::Spelled("C.UTF-8", "c.utf_8"),
-    ).only("c.utf_8|utf8mb4|en_us.utf_8"),
+    F::new("language", "language", "Default Volume Language Code",
+        |_| Value::Spelled("C.UTF-8", "c.utf_8")).only("c.utf_8|utf8mb4|en_us.utf_8"),
     F::fixed("snapshot_policy.name", "snapshot-policy", "Snapshot Policy", "none"),
     F::fixed("ipspace.name", "ipspace", "IPspace Name", "Default"),
     F::new("comment", "comment", "Comment", |s| Value::Remark(s.svm.comment.clone()))
@@ -121,12 +119,10 @@ pub const TABLE: Table<Row, Draft> = Table {
     path: "svm/svms",
     command: &["vserver"],
     fields: FIELDS,
-    absent: &[
-        "certificate.uuid",
-        "qos_policy.name",
-        "storage.allocated",
+    absent: rows! {
+        "certificate.uuid", "qos_policy.name", "storage.allocated",
         "number_of_volumes_in_recovery_queue",
-    ],
+    },
     keys: &["uuid", "name"],
     order: &["name", "uuid"],
     ids: |s| vec![crate::value::identity("svm", &s.svm.name)],

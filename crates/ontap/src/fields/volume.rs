@@ -140,44 +140,30 @@ pub const FIELDS: &[F] = rows! {
     F::new("size", "size", "Volume Size", |v: &Row| v.bounded(Value::Capacity(v.capacity())))
         .sets(Kind::Size, |d, v| d.settings.size = v.number()).required(),
     F::new("space.used", "used", "Used Size", |v| Value::Bytes(v.used)),
-    F::new(
-        "space.available", "available", "Available Size",
-        |v: &Row| v.bounded(Value::Bytes(v.available(v.capacity()))),
-    ),
-    F::new(
-        "space.percent_used", "percent-used", "Volume Percent Used",
-        |v: &Row| Value::Percent(value::part(v.used, v.capacity())),
-    ),
+    F::new("space.available", "available", "Available Size",
+        |v: &Row| v.bounded(Value::Bytes(v.available(v.capacity())))),
+    F::new("space.percent_used", "percent-used", "Volume Percent Used",
+        |v: &Row| Value::Percent(value::part(v.used, v.capacity()))),
     F::new("state", "state", "Volume State", |v: &Row| text(v.state()))
         .sets(Kind::Words("online|offline"), |d, v| d.settings.online = Some(v.is("online"))),
-    F::new("type", "type", "Volume Type", |v: &Row| {
-        match v.protection {
-            true => Value::Spelled("DP", "dp"),
-            false => Value::Spelled("RW", "rw"),
-        }
-    })
-    .creates(Kind::Words("RW|DP"), |d, v| d.protection = v.is("DP")),
+    F::new("type", "type", "Volume Type", |v: &Row| match v.protection {
+        true => Value::Spelled("DP", "dp"),
+        false => Value::Spelled("RW", "rw"),
+    }).creates(Kind::Words("RW|DP"), |d, v| d.protection = v.is("DP")),
     F::new("aggregates", "aggregate", "Aggregate Name", Row::pool).parts(&["name", "uuid"])
         .sets(Kind::Pool, |d, v| d.settings.aggregate = v.text()).early(),
-    F::new("nas.path", "junction-path", "Junction Path", |v| {
-        v.junction.clone().into()
-    })
-    .sets(Kind::Path, |d, v| {
-        d.settings.junction = v
-            .text()
-            .map(|path| Some(path).filter(|path| !path.is_empty()));
-    })
-    .early(),
+    F::new("nas.path", "junction-path", "Junction Path", |v| v.junction.clone().into())
+        .sets(Kind::Path, |d, v| {
+            d.settings.junction = v.text().map(|path| Some(path).filter(|path| !path.is_empty()));
+        }).early(),
     F::new("nas.export_policy.name", "policy", "Export Policy", |v| text(&v.details.export_policy))
         .sets(Kind::Policy(NamedKind::Export), |d, v| d.settings.export_policy = v.text()),
     F::new(
         "nas.unix_permissions", "unix-permissions", "UNIX Permissions",
         |v| Value::Mode(v.details.permissions),
     ).sets(Kind::Mode, |d, v| d.settings.permissions = v.small()),
-    F::new(
-        "nas.security_style", "security-style", "Security Style",
-        |v| text(v.details.security_style()),
-    ).only("unix"),
+    F::new("nas.security_style", "security-style", "Security Style",
+        |v| text(v.details.security_style())).only("unix"),
     F::new("comment", "comment", "Comment", |v| Value::Remark(v.details.comment.clone()))
         .sets(Kind::Text, |d, v| d.settings.comment = v.text()),
     F::new(
@@ -235,58 +221,38 @@ pub const FIELDS: &[F] = rows! {
     F::fixed("tiering.policy", "tiering-policy", "Tiering Policy", "none").aside(),
     bytes("space.size", "filesystem-size", "Filesystem Size", |v| Value::Bytes(v.capacity()))
         .sets(Kind::Size, |d, v| d.settings.size = d.settings.size.or(v.number())).rest_only(),
-    bytes(
-        "", "total", "Total Size without Reserve",
-        |v| Value::Bytes(v.capacity().saturating_sub(v.reserve())),
-    ),
+    bytes("", "total", "Total Size without Reserve",
+        |v| Value::Bytes(v.capacity().saturating_sub(v.reserve()))),
     bytes("space.footprint", "total-footprint", "Total Footprint", |v| Value::Bytes(v.used)),
     bytes("", "volume-blocks-footprint", "Volume Data Footprint", |v| Value::Bytes(v.used)),
     bytes("", "volume-blocks-footprint-bin0", "Data in the First Tier", |v| Value::Bytes(v.used)),
     bytes("", "volume-guarantee-footprint", "Volume Guarantee", |_| Value::Bytes(0)),
-    bytes(
-        "space.logical_space.used", "logical-used", "Logical Used Size", |v| Value::Bytes(v.used),
-    ),
-    bytes(
-        "space.physical_used", "virtual-used", "Total Physical Used Size", |v| Value::Bytes(v.used),
-    ),
-    bytes(
-        "", "logical-used-percent", "Logical Used Percent",
-        |v| value::part(v.used, v.capacity()).into(),
-    ),
-    bytes(
-        "", "virtual-used-percent", "Physical Used Percent",
-        |v| value::part(v.used, v.capacity()).into(),
-    ),
+    bytes("space.logical_space.used", "logical-used", "Logical Used Size",
+        |v| Value::Bytes(v.used)),
+    bytes("space.physical_used", "virtual-used", "Total Physical Used Size",
+        |v| Value::Bytes(v.used)),
+    bytes("", "logical-used-percent", "Logical Used Percent",
+        |v| value::part(v.used, v.capacity()).into()),
+    bytes("", "virtual-used-percent", "Physical Used Percent",
+        |v| value::part(v.used, v.capacity()).into()),
     bytes("", "compression-space-saved", "Saved by Compression", |_| Value::Bytes(0)),
     bytes("", "dedupe-space-saved", "Saved by Deduplication", |_| Value::Bytes(0)),
     bytes("", "sis-space-saved", "Saved by Storage Efficiency", |_| Value::Bytes(0)),
     F::always("", "compression-space-saved-percent", "Saved by Compression", "0").aside(),
     F::always("", "dedupe-space-saved-percent", "Saved by Deduplication", "0").aside(),
     F::always("", "sis-space-saved-percent", "Saved by Storage Efficiency", "0").aside(),
-    F::new(
-        "snapshot_count", "snapshot-count", "Number of Snapshots",
-        |v: &Row| v.snapshots.map(|(count, _)| count).into(),
-    ).aside().costly(),
-    bytes(
-        "space.snapshot.used", "size-used-by-snapshots", "Used by Snapshots",
-        |v| v.held().map(Value::Bytes).into(),
-    ).costly(),
-    bytes(
-        "space.snapshot.reserve_size", "snapshot-reserve-size", "Snapshot Reserve",
-        |v| Value::Bytes(v.reserve()),
-    ),
-    bytes(
-        "", "snapshot-reserve-available", "Snapshot Reserve Left",
-        |v| v.held().map(|held| Value::Bytes(v.reserve().saturating_sub(held))).into(),
-    ).costly(),
-    bytes(
-        "", "size-available-for-snapshots", "Left for Snapshots",
-        |v| Value::Bytes(v.available(v.capacity())),
-    ),
-    bytes(
-        "", "snapshot-space-used", "Snapshot Reserve Used",
-        |v| v.held().map(|held| value::part(held, v.reserve())).into(),
-    ).costly(),
+    F::new("snapshot_count", "snapshot-count", "Number of Snapshots",
+        |v: &Row| v.snapshots.map(|(count, _)| count).into()).aside().costly(),
+    bytes("space.snapshot.used", "size-used-by-snapshots", "Used by Snapshots",
+        |v| v.held().map(Value::Bytes).into()).costly(),
+    bytes("space.snapshot.reserve_size", "snapshot-reserve-size", "Snapshot Reserve",
+        |v| Value::Bytes(v.reserve())),
+    bytes("", "snapshot-reserve-available", "Snapshot Reserve Left",
+        |v| v.held().map(|held| Value::Bytes(v.reserve().saturating_sub(held))).into()).costly(),
+    bytes("", "size-available-for-snapshots", "Left for Snapshots",
+        |v| Value::Bytes(v.available(v.capacity()))),
+    bytes("", "snapshot-space-used", "Snapshot Reserve Used",
+        |v| v.held().map(|held| value::part(held, v.reserve())).into()).costly(),
     // Of REST alone.
     F::rest("svm.uuid", |v| identity("svm", &v.path.vserver)),
     F::fixed("language", "", "", "c.utf_8|utf8mb4|en_us.utf_8"),
@@ -300,10 +266,9 @@ pub const FIELDS: &[F] = rows! {
         .creates(Kind::Text, |d, v| d.snapshot[1] = v.text()),
     F::rest("clone.split_initiated", |v| v.parent().map(|_| v.details.splitting).into())
         .sets(Kind::Flag, |d, v| d.split = v.flag()),
-    F::rest("movement.destination_aggregate.name", |_| Value::None)
-        .modifies(
-            Kind::Text, |d, v| d.settings.aggregate = d.settings.aggregate.take().or(v.text()),
-        ),
+    F::rest("movement.destination_aggregate.name", |_| Value::None).modifies(Kind::Text, |d, v| {
+        d.settings.aggregate = d.settings.aggregate.take().or(v.text());
+    }),
     // A new volume has no rules that could hold.
     F::rest("quota.enabled", |v| (v.quotas != QuotaState::Off).into())
         .sets(Kind::Flag, |d, v| d.quotas = v.flag()),
@@ -344,48 +309,23 @@ pub const TABLE: Table<Row, Draft> = Table {
     path: "storage/volumes",
     command: &["volume"],
     fields: FIELDS,
-    absent: &[
-        "nas.export_policy.id",
-        "nas.junction_parent.name",
-        "nas.junction_parent.uuid",
-        "space.snapshot.autodelete.trigger",
-        "space.snapshot.autodelete.target_free_space",
-        "space.snapshot.autodelete.delete_order",
-        "space.snapshot.autodelete.commitment",
-        "space.snapshot.autodelete.defer_delete",
-        "space.snapshot.autodelete.prefix",
-        "space.nearly_full_threshold_percent",
-        "space.full_threshold_percent",
-        "space.large_size_enabled",
-        "snapshot_policy.uuid",
-        "qos.policy.uuid",
-        "anti_ransomware.attack_probability",
-        "anti_ransomware.dry_run_start_time",
-        "autosize.maximum",
-        "autosize.minimum",
-        "autosize.grow_threshold",
-        "autosize.shrink_threshold",
-        "clone.split_complete_percent",
-        "clone.split_estimate",
-        "constituents_per_aggregate",
-        "efficiency.schedule",
-        "efficiency.scanner.state",
-        "encryption.type",
-        "files.maximum",
-        "files.used",
-        "max_dir_size",
-        "movement.state",
-        "movement.destination_aggregate.uuid",
-        "snaplock.append_mode_enabled",
-        "snaplock.autocommit_period",
-        "snaplock.privileged_delete",
-        "snaplock.retention.default",
-        "snaplock.retention.maximum",
-        "snaplock.retention.minimum",
-        "tiering.min_cooling_days",
-        "tiering.object_tags",
-        "_tags",
-    ],
+    absent: rows! {
+        "nas.export_policy.id", "nas.junction_parent.name", "nas.junction_parent.uuid",
+        "space.snapshot.autodelete.trigger", "space.snapshot.autodelete.target_free_space",
+        "space.snapshot.autodelete.delete_order", "space.snapshot.autodelete.commitment",
+        "space.snapshot.autodelete.defer_delete", "space.snapshot.autodelete.prefix",
+        "space.nearly_full_threshold_percent", "space.full_threshold_percent",
+        "space.large_size_enabled", "snapshot_policy.uuid", "qos.policy.uuid",
+        "anti_ransomware.attack_probability", "anti_ransomware.dry_run_start_time",
+        "autosize.maximum", "autosize.minimum", "autosize.grow_threshold",
+        "autosize.shrink_threshold", "clone.split_complete_percent", "clone.split_estimate",
+        "constituents_per_aggregate", "efficiency.schedule", "efficiency.scanner.state",
+        "encryption.type", "files.maximum", "files.used", "max_dir_size", "movement.state",
+        "movement.destination_aggregate.uuid", "snaplock.append_mode_enabled",
+        "snaplock.autocommit_period", "snaplock.privileged_delete", "snaplock.retention.default",
+        "snaplock.retention.maximum", "snaplock.retention.minimum", "tiering.min_cooling_days",
+        "tiering.object_tags", "_tags",
+    },
     keys: &["uuid", "name"],
     order: &["svm.name", "name", "uuid"],
     ids: |v| vec![v.uuid.clone()],
