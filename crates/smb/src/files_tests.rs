@@ -671,5 +671,7 @@ mod links;
 mod moves;
 #[path = "posix_tests.rs"]
 mod posix;
+#[path = "quota_tests.rs"]
+mod quotas;
 #[path = "values_tests.rs"]
 mod values;

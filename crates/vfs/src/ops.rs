@@ -26,8 +26,8 @@ use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
     self as volume, Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
-    Guard, Linked, QuotaId, QuotaLimit, QuotaState, ReadDirLimit, ReadDirOut, ReadOut, Removed,
-    Renamed, SetAttr, SetIds, SetTime, Stability, StatFs, Written,
+    Guard, Linked, QuotaEntry, QuotaId, QuotaLimit, QuotaState, ReadDirLimit, ReadDirOut, ReadOut,
+    Removed, Renamed, SetAttr, SetIds, SetTime, Stability, StatFs, Written,
 };
 
 type Result<T> = std::result::Result<T, Halt>;
@@ -209,13 +209,26 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         left.fold(self.statfs(attr).available, u64::min)
     }
 
-    /// Returns true if the volume has quotas, and the limits of users without their own.
-    pub fn default_quota(&self) -> (bool, QuotaLimit) {
+    /// Returns the state of the volume's quotas, and the limits of users without their own.
+    pub fn default_quota(&self) -> (QuotaState, QuotaLimit) {
         let volume = self.volume();
-        (
-            volume.quota_state() != QuotaState::Off,
-            volume.default_quota(),
-        )
+        (volume.quota_state(), volume.default_quota())
+    }
+
+    /// Returns the usage and limits of a user; `None` unless the volume's quotas hold.
+    pub fn quota_of_user(&self, uid: u32) -> Option<QuotaEntry> {
+        self.volume().quota_of(QuotaId::user(uid))
+    }
+
+    /// Returns up to `most` users with usage or limits of their own, from the number `first` on, in
+    /// ascending order; none unless the volume's quotas hold.
+    pub fn quota_users(&self, first: u32, most: usize) -> Vec<QuotaEntry> {
+        self.volume().quota_users(first, most)
+    }
+
+    /// Returns the number of the user that the caller acts as.
+    pub fn uid(&self) -> u32 {
+        self.who.unix.uid
     }
 
     /// Returns true if the caller is root, whom quotas do not limit.
@@ -230,6 +243,17 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         match unix.is_root() {
             true => self.statfs(attr).available,
             false => self.available_to(&Attr { uid, gid, ..*attr }),
+        }
+    }
+
+    /// Returns the bytes that the caller can use in all, in the volume or in the tree of the file
+    /// of `attr`.
+    pub fn total_for_caller(&self, attr: &Attr) -> u64 {
+        let total = self.statfs(attr).total;
+        let own = Some(self.uid()).filter(|_| !self.is_root());
+        match own.and_then(|uid| self.quota_of_user(uid)) {
+            Some(own) if own.limit.bytes > 0 => own.limit.bytes.min(total),
+            _ => total,
         }
     }
 

@@ -318,6 +318,29 @@ fn descriptor() -> Vec<u8> {
     out
 }
 
+/// Queries of quotas (§2.2.37.1): of two SIDs, and from one on.
+fn quota_queries() -> (Vec<u8>, Vec<u8>) {
+    let put_sid = |out: &mut Vec<u8>, uid: u32| {
+        out.put(&[1, 2, 0, 0, 0, 0, 0, 22]);
+        out.put_u32(1);
+        out.put_u32(uid);
+    };
+    let mut list = vec![0, 1, 0, 0];
+    for v in [48, 0, 0, 24, 16] {
+        list.put_u32(v);
+    }
+    put_sid(&mut list, 1000);
+    list.put_u32(0);
+    list.put_u32(16);
+    put_sid(&mut list, 1001);
+    let mut from = vec![0; 4];
+    for v in [0, 16, 0] {
+        from.put_u32(v);
+    }
+    put_sid(&mut from, 1000);
+    (list, from)
+}
+
 /// A lease of each version (§2.2.13.2.8, §2.2.13.2.10).
 fn leases() -> [CreateContext<'static>; 2] {
     [32, 52].map(|len| {
@@ -514,9 +537,19 @@ fn on_pipes() -> Vec<Vec<u8>> {
 
 /// Every command, with every create context, control and class that is served.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let chains = chains();
+    let chains = [chains(), of_quotas()].concat();
     let on_volume = chains.iter().map(|chain| join(chain));
     on_volume.chain(on_pipes()).collect()
+}
+
+/// Queries of quotas and what would change them, on a file and on the index of quotas.
+fn of_quotas() -> Vec<Vec<Body>> {
+    let (listed, from) = quota_queries();
+    let queries = [&listed[..], &from, &[0; 16]].map(|input| query(4, 0, input));
+    let changes = [set(4, 0, &[0; 60]), query(2, 6, &[]), set(2, 6, &[0; 48])];
+    ["file", "$Extend\\$Quota:$Q:$INDEX_ALLOCATION"]
+        .map(|name| [&[create(name)], &queries[..], &changes, &[close()]].concat())
+        .into()
 }
 
 fn chains() -> Vec<Vec<Body>> {

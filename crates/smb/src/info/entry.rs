@@ -7,7 +7,7 @@ use crate::proto::status::Status;
 use crate::proto::wire::{Put, filetime};
 use std::sync::atomic::Ordering;
 use weir_base::BLOCK_SIZE;
-use weir_vfs::volume::{Attr, DIRECTORY_LINK, FileKind, StatFs};
+use weir_vfs::volume::{Attr, DIRECTORY_LINK, FileKind, QuotaState, StatFs};
 
 /// File attributes (§2.6).
 #[allow(missing_docs)]
@@ -222,6 +222,9 @@ pub fn put_file(
     Ok(())
 }
 
+/// FileFsControlInformation.
+pub const FS_CONTROL: u8 = fs::CONTROL;
+
 /// Numbers of information about file systems (§2.5).
 mod fs {
     pub const VOLUME: u8 = 1;
@@ -267,8 +270,9 @@ pub fn least_fs(class: u8) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct FsSpace {
     pub stat: StatFs,
-    /// True if there are quotas.
-    pub quotas: bool,
+    /// Bytes that the caller can use in all.
+    pub total_for_caller: u64,
+    pub quotas: QuotaState,
     /// Limits of users without a rule of their own, in bytes; 0: none.
     pub hard_bytes: u64,
     pub soft_bytes: u64,
@@ -278,6 +282,8 @@ pub struct FsSpace {
 fn put_control(out: &mut Vec<u8>, space: &FsSpace) {
     const TRACK: u32 = 1;
     const ENFORCE: u32 = 2;
+    const INCOMPLETE: u32 = 0x100;
+    const REBUILDING: u32 = 0x200;
     let limit = |bytes| match bytes {
         0 => u64::MAX,
         bytes => bytes,
@@ -286,7 +292,11 @@ fn put_control(out: &mut Vec<u8>, space: &FsSpace) {
     out.put_zeroes(24);
     out.put_u64(limit(space.soft_bytes));
     out.put_u64(limit(space.hard_bytes));
-    out.put_u32(if space.quotas { TRACK | ENFORCE } else { 0 });
+    out.put_u32(match space.quotas {
+        QuotaState::Off => 0,
+        QuotaState::Initializing => TRACK | INCOMPLETE | REBUILDING,
+        QuotaState::On => TRACK | ENFORCE,
+    });
     out.put_u32(0);
 }
 
@@ -294,7 +304,10 @@ fn put_control(out: &mut Vec<u8>, space: &FsSpace) {
 fn fs_attributes(space: &FsSpace) -> u32 {
     let names = PRESERVES_CASE | UNICODE | HAS_ACLS;
     let data = SPARSE | REPARSE_POINTS | OBJECT_IDS | NAMED_STREAMS;
-    let quotas = if space.quotas { VOLUME_QUOTAS } else { 0 };
+    let quotas = match space.quotas {
+        QuotaState::Off => 0,
+        QuotaState::Initializing | QuotaState::On => VOLUME_QUOTAS,
+    };
     names | data | quotas | EXTENDED_ATTRIBUTES | BLOCK_REFCOUNTING
 }
 
@@ -324,7 +337,7 @@ pub fn put_fs(
             out.set_u32(at, len);
         }
         fs::SIZE => {
-            out.put_u64(stat.total / UNIT);
+            out.put_u64(space.total_for_caller / UNIT);
             out.put_u64(stat.available / UNIT);
             out.put_u32(1);
             out.put_u32(UNIT as u32);
@@ -344,7 +357,7 @@ pub fn put_fs(
         }
         fs::CONTROL => put_control(out, space),
         fs::FULL_SIZE => {
-            out.put_u64(stat.total / UNIT);
+            out.put_u64(space.total_for_caller / UNIT);
             out.put_u64(stat.available / UNIT);
             out.put_u64(stat.free / UNIT);
             out.put_u32(1);

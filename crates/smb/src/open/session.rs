@@ -321,6 +321,8 @@ pub struct Listing {
     pub cookie: u64,
     /// True if an entry was returned.
     pub any: bool,
+    /// Number of the first user that the next listing of quotas returns; above `u32::MAX`: none.
+    pub next_user: u64,
 }
 
 /// An open of a file, a directory or a pipe.
@@ -364,6 +366,9 @@ pub enum Kind {
     Pipe(Box<Mutex<Pipe>>),
     /// A file or directory.
     File(Box<File>),
+    /// The index of the quotas of a volume, by the volume's root, and the position of its listing
+    /// ([`crate::ops::quota`]).
+    Quotas(FileId, Box<Mutex<Listing>>),
 }
 
 /// The file or directory that a stream belongs to.
@@ -486,6 +491,28 @@ impl Open {
     pub fn file(&self) -> Option<&File> {
         match &self.kind {
             Kind::File(file) => Some(file),
+            Kind::Pipe(_) | Kind::Quotas(..) => None,
+        }
+    }
+
+    /// Returns a file of the volume that it is in, and the access by which a session reaches it;
+    /// `None` for a pipe.
+    pub(crate) fn in_volume<'s>(
+        self: &'s Arc<Self>,
+        session: &'s Session,
+    ) -> Option<(FileId, Access<'s>)> {
+        match &self.kind {
+            Kind::File(file) => Some((file.main().id, Access::Open(self))),
+            Kind::Quotas(root, _) => Some((*root, Access::Permissions(&session.walker))),
+            Kind::Pipe(_) => None,
+        }
+    }
+
+    /// Returns the position of its listings; `None` for a pipe.
+    pub fn listing(&self) -> Option<&Mutex<Listing>> {
+        match &self.kind {
+            Kind::File(file) => Some(&file.listing),
+            Kind::Quotas(_, listing) => Some(listing),
             Kind::Pipe(_) => None,
         }
     }

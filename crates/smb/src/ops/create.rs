@@ -18,6 +18,7 @@ use crate::open::leases::{self, Hold};
 use crate::open::persistent::Deletes;
 use crate::open::session::{Access, File, Kind, Named, Open, Session, Target, Tree};
 use crate::open::shares;
+use crate::ops::quota;
 use crate::ops::request::{Disposition, Request, Shared, option};
 use crate::pipes::pipe::Pipe;
 use crate::proto::mask::{self, generic};
@@ -69,8 +70,8 @@ impl<'a> Run<'a> {
         let request = Request::decode(self.message, shared)?;
         let request = request.for_client(session.negotiated.offer.posix);
         let root = match tree.target {
-            Target::Pipes => return self.open_pipe(&session, &tree, &request),
-            Target::Volume(root) => root,
+            Target::Volume(root) if !quota::is_index(&request.path) => root,
+            _ => return self.open_special(&session, &tree, &request),
         };
         if let Some(back) = request.back {
             return self.come_back(&session.session, &tree, &request, back);
@@ -762,31 +763,15 @@ impl<'a> Run<'a> {
         Ok(Status::SUCCESS)
     }
 
-    fn open_pipe(&mut self, session: &Session, tree: &Tree, request: &Request) -> CommandResult {
+    /// Opens what is no file: a pipe, or the index of quotas.
+    fn open_special(&mut self, session: &Session, tree: &Tree, request: &Request) -> CommandResult {
+        if let Target::Volume(root) = tree.target {
+            return self.open_quotas(session, (tree, root), request);
+        }
         let name = request.path.strip_prefix('\\').unwrap_or(&request.path);
         let pipe = Pipe::open(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-        let id = self.s.open_number();
-        let open = Arc::new(Open {
-            id,
-            session: AtomicU64::new(0),
-            tree: AtomicU32::new(tree.id),
-            kind: Kind::Pipe(Box::new(Mutex::new(pipe))),
-            access: mask::ALL,
-            owner: session.walker.clone(),
-            key: session.walker.who.clone(),
-            hold: Hold::Nothing,
-            durable: None,
-            persistent: OnceLock::new(),
-            parent: None,
-            create_guid: None,
-            action: AtomicU32::new(action::OPENED),
-            sequence: AtomicU16::new(self.header.sequence),
-            write_through: false,
-        });
-        if !session.add(Arc::clone(&open)) {
-            return Err(Status::INSUFFICIENT_RESOURCES.into());
-        }
-        self.c.file = Some(id);
+        let kind = Kind::Pipe(Box::new(Mutex::new(pipe)));
+        let open = self.add_open(session, tree, kind, mask::ALL)?;
         let shown = Shown {
             times: [0; 4],
             allocated: 4096,
@@ -801,6 +786,39 @@ impl<'a> Run<'a> {
             &Said::default(),
         );
         Ok(Status::SUCCESS)
+    }
+
+    /// Adds an open of what is no file, which has no claim.
+    pub(crate) fn add_open(
+        &mut self,
+        session: &Session,
+        tree: &Tree,
+        kind: Kind,
+        access: u32,
+    ) -> Result<Arc<Open>, Status> {
+        let id = self.s.open_number();
+        let open = Arc::new(Open {
+            id,
+            session: AtomicU64::new(0),
+            tree: AtomicU32::new(tree.id),
+            kind,
+            access,
+            owner: session.walker.clone(),
+            key: session.walker.who.clone(),
+            hold: Hold::Nothing,
+            durable: None,
+            persistent: OnceLock::new(),
+            parent: None,
+            create_guid: None,
+            action: AtomicU32::new(action::OPENED),
+            sequence: AtomicU16::new(self.header.sequence),
+            write_through: false,
+        });
+        if !session.add(Arc::clone(&open)) {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        self.c.file = Some(id);
+        Ok(open)
     }
 }
 

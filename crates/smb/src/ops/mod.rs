@@ -7,6 +7,7 @@ pub(crate) mod fsctl;
 pub(crate) mod ioctl;
 pub(crate) mod moved;
 pub(crate) mod query;
+pub(crate) mod quota;
 pub(crate) mod read_write;
 pub(crate) mod reconnect;
 pub(crate) mod recording;

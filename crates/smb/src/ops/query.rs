@@ -30,6 +30,7 @@ mod kind {
     pub const FILE: u8 = 1;
     pub const FILESYSTEM: u8 = 2;
     pub const SECURITY: u8 = 3;
+    pub const QUOTA: u8 = 4;
 }
 
 /// Bytes of the response before the information.
@@ -59,6 +60,15 @@ struct Place {
     existing: Option<Box<[u8]>>,
     /// The path as clients see it.
     shown: String,
+}
+
+/// Returns the status that refuses a change of what cannot be changed. Nobody has the right to
+/// manage quotas over SMB (MS-SMB2 §3.3.5.21.4).
+fn refusal(kind: u8, class: u8) -> Status {
+    match (kind, class) {
+        (kind::QUOTA, _) | (kind::FILESYSTEM, entry::FS_CONTROL) => Status::ACCESS_DENIED,
+        _ => Status::NOT_SUPPORTED,
+    }
 }
 
 /// The least room that a class of fixed size needs.
@@ -100,8 +110,12 @@ impl Run<'_> {
         self.charged(most as usize)?;
         let most = most as usize;
         let (session, open) = (self.session()?, self.open(halves)?);
+        if kind == kind::QUOTA {
+            let input = part(self.message, input_at, input_len)?;
+            return self.query_quotas(&session, &open, (input, most));
+        }
         let Some(file) = open.file() else {
-            return self.query_pipe(kind, class);
+            return self.query_special(&session, &open, (kind, class), most);
         };
         if (kind, class) == (kind::FILE, class::FULL_EA) {
             let wanted = part(self.message, input_at, input_len)?;
@@ -149,23 +163,7 @@ impl Run<'_> {
             }
             kind::FILESYSTEM => self.put_fs(&mut data, (class, most), &operand, &attr)?,
             kind::SECURITY => {
-                if !open.may(mask::READ_CONTROL) {
-                    return Err(Status::ACCESS_DENIED.into());
-                }
-                if parts & security::SACL != 0 {
-                    // It takes a privilege that nobody has.
-                    return Err(Status::ACCESS_DENIED.into());
-                }
-                let list = match attr.guard {
-                    Guard::Mode => None,
-                    Guard::Acl | Guard::Granted(_) => {
-                        let access = Access::Made(&open.owner, &open.key);
-                        let (main, _) = self.enter(&session, file.main().id, access, Looks)?;
-                        Some(main.acl(&mut self.c.cx)?)
-                    }
-                };
-                let known = self.s.domains().known();
-                data = security::descriptor(&attr, list.as_ref(), parts, &known);
+                data = self.descriptor(&session, &open, (file, &attr), parts)?;
                 if data.len() > most {
                     // How much room it needs (§2.2.2.1).
                     let out = &mut self.c.out;
@@ -178,13 +176,42 @@ impl Run<'_> {
             }
             _ => return Err(Status::INVALID_PARAMETER.into()),
         }
+        Ok(self.put_cut(data, most))
+    }
+
+    /// Returns the parts of a file's security descriptor that are asked for.
+    fn descriptor(
+        &mut self,
+        session: &Session,
+        open: &Open,
+        (file, attr): (&File, &Attr),
+        parts: u32,
+    ) -> Result<Vec<u8>, Stop<Failure>> {
+        // The audit list takes a privilege that nobody has.
+        if !open.may(mask::READ_CONTROL) || parts & security::SACL != 0 {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        let list = match attr.guard {
+            Guard::Mode => None,
+            Guard::Acl | Guard::Granted(_) => {
+                let access = Access::Made(&open.owner, &open.key);
+                let (main, _) = self.enter(session, file.main().id, access, Looks)?;
+                Some(main.acl(&mut self.c.cx)?)
+            }
+        };
+        let known = self.s.domains().known();
+        Ok(security::descriptor(attr, list.as_ref(), parts, &known))
+    }
+
+    /// Writes the response with as much of the information as the client has room for.
+    fn put_cut(&mut self, mut data: Vec<u8>, most: usize) -> Status {
         let status = match data.len() > most {
             true => Status::BUFFER_OVERFLOW,
             false => Status::SUCCESS,
         };
         data.truncate(most);
         self.put_info(&data);
-        Ok(status)
+        status
     }
 
     /// Writes information about the file system, of which the client takes `most` bytes.
@@ -195,13 +222,14 @@ impl Run<'_> {
         operand: &Operand<'_>,
         attr: &Attr,
     ) -> Result<(), Status> {
-        let (on, default) = operand.default_quota();
+        let (quotas, default) = operand.default_quota();
         let space = entry::FsSpace {
             stat: StatFs {
                 available: operand.available_to_caller(attr),
                 ..operand.statfs(attr)
             },
-            quotas: on,
+            total_for_caller: operand.total_for_caller(attr),
+            quotas,
             hard_bytes: default.bytes,
             soft_bytes: default.soft_bytes,
         };
@@ -212,11 +240,25 @@ impl Run<'_> {
         }
     }
 
-    fn query_pipe(&mut self, kind: u8, class: u8) -> CommandResult {
-        if (kind, class) != (kind::FILE, class::STANDARD) {
-            return Err(Status::NOT_SUPPORTED.into());
-        }
+    /// QUERY_INFO of a pipe, or of the file system on an open of the index of quotas.
+    fn query_special(
+        &mut self,
+        session: &Session,
+        open: &Arc<Open>,
+        (kind, class): (u8, u8),
+        most: usize,
+    ) -> CommandResult {
         let mut data = Vec::new();
+        match (open.in_volume(session), (kind, class)) {
+            (Some((root, access)), (kind::FILESYSTEM, class)) => {
+                let (operand, _) = self.enter(session, root, access, Looks)?;
+                let attr = operand.getattr(&mut self.c.cx)?;
+                self.put_fs(&mut data, (class, most), &operand, &attr)?;
+                return Ok(self.put_cut(data, most));
+            }
+            (None, (kind::FILE, class::STANDARD)) => {}
+            _ => return Err(Status::NOT_SUPPORTED.into()),
+        }
         data.put_u64(4096);
         data.put_u64(0);
         data.put_u32(1);
@@ -225,7 +267,8 @@ impl Run<'_> {
         Ok(Status::SUCCESS)
     }
 
-    fn put_info(&mut self, data: &[u8]) {
+    /// Writes the response with the information.
+    pub(crate) fn put_info(&mut self, data: &[u8]) {
         let out = &mut self.c.out;
         out.put_u16(9);
         out.put_u16((crate::proto::header::HEADER + FIXED) as u16);
@@ -247,7 +290,7 @@ impl Run<'_> {
         let data = part(self.message, offset, len)?;
         self.charged(data.len())?;
         let (session, open) = (self.session()?, self.open(halves)?);
-        let file = open.file().ok_or(Status::NOT_SUPPORTED)?;
+        let file = open.file().ok_or(refusal(kind, class))?;
         match kind {
             kind::FILE => {}
             kind::SECURITY => {
@@ -255,7 +298,7 @@ impl Run<'_> {
                 self.c.out.put_u16(2);
                 return Ok(Status::SUCCESS);
             }
-            _ => return Err(Status::NOT_SUPPORTED.into()),
+            _ => return Err(refusal(kind, class).into()),
         }
         let mut r = Reader::new(data);
         let short = |_| Status::INFO_LENGTH_MISMATCH;

@@ -236,6 +236,7 @@ impl Run<'_> {
                 });
             }
             Kind::File(file) => file,
+            Kind::Quotas(..) => return Err(Status::INVALID_DEVICE_REQUEST.into()),
         };
         if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());
@@ -304,6 +305,7 @@ impl Run<'_> {
                 return Ok(Status::SUCCESS);
             }
             Kind::File(file) => file,
+            Kind::Quotas(..) => return Err(Status::INVALID_DEVICE_REQUEST.into()),
         };
         if file.directory() {
             return Err(Status::INVALID_DEVICE_REQUEST.into());

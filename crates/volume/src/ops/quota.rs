@@ -132,6 +132,12 @@ impl Volume {
         self.quota.default_user()
     }
 
+    /// Returns up to `most` users with usage or limits of their own, from the number `first` on, in
+    /// ascending order; none unless quotas hold.
+    pub fn quota_users(&self, first: u32, most: usize) -> Vec<QuotaEntry> {
+        self.quota.users(first, most)
+    }
+
     /// Returns all owners with usage or limits, by kind and number; none without quotas.
     pub fn quota_report(&self) -> Vec<QuotaEntry> {
         self.quota.entries()

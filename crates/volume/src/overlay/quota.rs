@@ -33,8 +33,8 @@ use crate::format::usage::{self, Ids, Owners, Usages};
 use crate::overlay::context::{EngineContext, Limits};
 use crate::overlay::inode::{InoHasher, State as InodeState};
 use crate::types::{
-    Backpressure, FsError, QuotaEntry, QuotaId, QuotaLimit, QuotaRules, QuotaState, QuotaUsage,
-    Stop,
+    Backpressure, FsError, QuotaEntry, QuotaId, QuotaKind, QuotaLimit, QuotaRules, QuotaState,
+    QuotaUsage, Stop,
 };
 
 /// Progress from rules to limits that hold.
@@ -180,6 +180,16 @@ impl Drop for Held<'_> {
 }
 
 impl Inner {
+    /// Returns the usage and limits of an owner.
+    fn entry(&self, id: QuotaId) -> QuotaEntry {
+        let cell = self.cells.get(&id).copied().unwrap_or_default();
+        QuotaEntry {
+            id,
+            usage: cell.now,
+            limit: self.rules.limit_of(id).unwrap_or_default(),
+        }
+    }
+
     fn add(&mut self, ids: &[QuotaId], change: QuotaUsage) {
         if change == QuotaUsage::default() {
             return;
@@ -488,16 +498,30 @@ impl Quota {
         if self.phase() != Phase::On {
             return None;
         }
+        Some(self.inner.lock().entry(id))
+    }
+
+    /// Returns up to `most` users with usage or limits of their own, from the number `first` on, in
+    /// ascending order; none while limits do not hold.
+    pub(crate) fn users(&self, first: u32, most: usize) -> Vec<QuotaEntry> {
+        if self.phase() != Phase::On || most == 0 {
+            return Vec::new();
+        }
         let inner = self.inner.lock();
-        Some(QuotaEntry {
-            id,
-            usage: inner
-                .cells
-                .get(&id)
-                .map(|cell| cell.now)
-                .unwrap_or_default(),
-            limit: inner.rules.limit_of(id).unwrap_or_default(),
-        })
+        let all = inner.rules.own.keys().chain(inner.cells.keys()).copied();
+        let wanted = |id: &QuotaId| id.kind == QuotaKind::User && id.id >= first;
+        let mut ids: Vec<QuotaId> = all.filter(wanted).collect();
+        // An owner may be in both. Without a sort of all, since there may be many pages.
+        // Saturates: there are fewer owners.
+        let both = most.saturating_mul(2);
+        if both < ids.len() {
+            ids.select_nth_unstable(both);
+            ids.truncate(both);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids.truncate(most);
+        ids.into_iter().map(|id| inner.entry(id)).collect()
     }
 
     pub(crate) fn default_user(&self) -> QuotaLimit {
@@ -511,15 +535,6 @@ impl Quota {
         ids.extend(inner.cells.keys());
         ids.sort_unstable();
         ids.dedup();
-        let entry = |id| QuotaEntry {
-            id,
-            usage: inner
-                .cells
-                .get(&id)
-                .map(|cell| cell.now)
-                .unwrap_or_default(),
-            limit: inner.rules.limit_of(id).unwrap_or_default(),
-        };
-        ids.into_iter().map(entry).collect()
+        ids.into_iter().map(|id| inner.entry(id)).collect()
     }
 }
