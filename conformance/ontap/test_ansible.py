@@ -147,7 +147,7 @@ class Ansible(Protected):
                          [({"hard_limit": 200 << 20, "soft_limit": 80 << 20}, {"hard_limit": 60})])
         reported = self.rest("storage/quota/reports?volume.name=quotas&fields=*")
         self.assertEqual([(r["type"], r["specifier"], r["space"]["used"]["total"]) for r in reported],
-                         [("group", "0", 0), ("group", "50", 0), ("user", "0", 0), ("user", "1001", 0)])
+                         [("group", "-", 0), ("group", "50", 0), ("user", "-", 0), ("user", "1001", 0)])
         state = [("na_ontap_quotas", {**rules[1][1], "set_quota_status": False})]
         self.assertEqual(self.playbook(state), ["na_ontap_quotas"])
         self.assertEqual(self.playbook(state), [])

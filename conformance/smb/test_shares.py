@@ -49,7 +49,7 @@ class Shares(SmbTest, Api):
         self.run_ok("ls", protocol="SMB2_10")
         ok, out = self.server.smbclient("ls", share="safe", protocol="SMB2_10")
         self.assertIn("NT_STATUS_ACCESS_DENIED", out)
-        self.assertIn("a client that cannot encrypt was refused a share", self.server.log())
+        self.assertIn("SMB share refused to a client that cannot encrypt", self.server.log())
         self.assertIn("encrypt-data", self.ontap("vserver cifs share show -share-name safe"))
         code, changed = self.api("PATCH", "/volumes/safe?updateMask=smbSettings", {"smbSettings": []})
         self.assertEqual(code, 200, changed)

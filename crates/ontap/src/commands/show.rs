@@ -149,10 +149,11 @@ pub fn print<T, D>(
     Ok(summary(&records).into())
 }
 
-/// Returns the cells of a record: the fields that the columns show.
+/// Returns the cells of a record: the fields that the columns show. A column of no field has a dash.
 pub fn cells<T, D>(fields: &[Field<T, D>], columns: &[Column], record: &T) -> Vec<String> {
     let cell = |column: &Column| {
-        let field = fields.iter().find(|f| f.column == column.field);
+        let shows = |f: &&Field<T, D>| !f.column.is_empty() && f.column == column.field;
+        let field = fields.iter().find(shows);
         let text = field.map_or_else(|| "-".to_owned(), |f| f.text(record));
         match column.right {
             true => format!("{text:>width$}", width = column.width),
@@ -201,4 +202,24 @@ fn for_programs<T, D>(
 /// Returns the value, or a dash for none.
 pub fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fields::Value;
+
+    #[test]
+    fn a_column_of_no_field_has_a_dash() {
+        let fields: &[Field<u8>] = &[
+            Field::rest("uuid", |_| Value::Text("no column".to_owned())),
+            Field::new("name", "name", "Name", |n| Value::Text(n.to_string())),
+        ];
+        let columns = [
+            Column::new(&["Name"], 4).of("name"),
+            Column::new(&["Root"], 4),
+            Column::new(&["Gone"], 4).of("gone"),
+        ];
+        assert_eq!(cells(fields, &columns, &7), ["7", "-", "-"]);
+    }
 }
