@@ -121,7 +121,7 @@ fn a_lost_partner_is_left_and_goes_on_when_it_is_back() {
     world.a.is("in sync", "yes");
     writer.goes_on();
     // A standby that stands still and goes on.
-    world.b.process().signal(libc::SIGSTOP);
+    world.b.process().suspend();
     world.a.is("role", "primary, alone");
     world.b.process().signal(libc::SIGCONT);
     world.b.is("in sync", "yes");
@@ -142,7 +142,7 @@ fn a_primary_that_stands_still_finds_another_and_answers_nobody() {
     writer.has_written(50);
     let mut reader = Client::connect(world.a.nfs).unwrap();
     let root = reader.root();
-    world.a.process().signal(libc::SIGSTOP);
+    world.a.process().suspend();
     world.b.serves();
     let mut client = Client::connect(world.b.nfs).unwrap();
     client.file(&root, "made at the other");

@@ -279,7 +279,7 @@ fn the_node_that_serves_has_the_addresses_whatever_becomes_of_the_other() {
     world.is_at(0);
     world.are_in_sync();
     // Its kernel has acknowledged what clients sent: they learn from the other that it is gone.
-    world.nodes[0].process().signal(libc::SIGSTOP);
+    world.nodes[0].process().suspend();
     world.is_at(1);
     goes_on("stopped");
     world.nodes[0].process().signal(libc::SIGCONT);

@@ -14,7 +14,7 @@ fn what_a_lost_log_held_is_on_the_partner_and_nowhere_else() {
     writer.has_written(200);
     let (fh, blocks) = writer.ended();
     // The standby cannot take over yet.
-    world.b.process().signal(libc::SIGSTOP);
+    world.b.process().suspend();
     world.a.loses_log();
     world.a.start();
     world

@@ -131,7 +131,7 @@ fn a_strict_volume_changes_on_both_nodes_or_not_at_all() {
     let other = client.file(&other_root, "other");
 
     // Under way when the partner is lost: of the strict volume held, of the other one not.
-    world.b.process().signal(libc::SIGSTOP);
+    world.b.process().suspend();
     let mut held = Client::connect(world.a.nfs).unwrap();
     let under_way = send(&mut held, &write(&strict, 2, FILE_SYNC));
     let mut removing = Client::connect(world.a.nfs).unwrap();

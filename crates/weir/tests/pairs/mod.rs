@@ -102,6 +102,21 @@ impl Process {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
+    /// Suspends all of its threads; none of them runs on return.
+    pub fn suspend(&self) {
+        self.signal(libc::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+            // The state comes behind the name in parentheses. A thread may have ended.
+            stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T')))
+        };
+        until("all threads are stopped", || {
+            let mut tasks = std::fs::read_dir(&tasks).unwrap();
+            tasks.all(stopped).then_some(())
+        });
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
