@@ -149,7 +149,8 @@ pub fn print<T, D>(
     Ok(summary(&records).into())
 }
 
-/// Returns the cells of a record: the fields that the columns show. A column of no field has a dash.
+/// Returns the cells of a record: the fields that the columns show. A column of no field has a
+/// dash.
 pub fn cells<T, D>(fields: &[Field<T, D>], columns: &[Column], record: &T) -> Vec<String> {
     let cell = |column: &Column| {
         let shows = |f: &&Field<T, D>| !f.column.is_empty() && f.column == column.field;
