@@ -157,7 +157,7 @@ impl Run<'_> {
         }
         let (operand, _) =
             self.enter(session, root, Access::Permissions(&session.walker), Looks)?;
-        let attr = operand.getattr(&mut self.c.cx)?;
+        operand.getattr(&mut self.c.cx)?;
         let wanted = mask::generic(request.wanted);
         let read = mask::READ_DATA | mask::READ_ATTRIBUTES | mask::READ_CONTROL;
         // It gives no right that is not checked with each request.
@@ -170,11 +170,14 @@ impl Run<'_> {
         }
         let kind = Kind::Quotas(root, Box::default());
         let open = self.add_open(session, tree, kind, granted)?;
+        // As Windows has it.
+        let attributes =
+            attributes::HIDDEN | attributes::SYSTEM | attributes::DIRECTORY | attributes::ARCHIVE;
         let shown = Shown {
+            times: [0; 4],
             allocated: 0,
             size: 0,
-            attributes: attributes::HIDDEN | attributes::SYSTEM,
-            ..Shown::of(&attr)
+            attributes,
         };
         let said = Said {
             maximal: request.maximal.then_some(granted | read),
