@@ -6,6 +6,7 @@ import resource
 import shlex
 import signal
 import socket
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -84,6 +85,21 @@ def weir_command(binary, data, port, ready, memory="", more=""):
 def preconditioning(passes):
     """What a report says of `precondition`."""
     return f"Before it is measured, each new server has written {passes} GiB to a set of 1 GiB, and removed it."
+
+
+def value_of(result, unit):
+    """The rate of a generator's result, in operations or MiB a second."""
+    return result["ops_per_s"] if unit == "ops/s" else result["mib_per_s"]
+
+
+def spread(values, form="{:,.0f}"):
+    """The median for a table, with the least and the greatest of several."""
+    if not values:
+        return "–"
+    middle = form.format(statistics.median(values))
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({form.format(min(values))}–{form.format(max(values))})"
 
 
 def precondition(generator, passes, *more):

@@ -285,7 +285,7 @@ async fn a_change_over_one_is_seen_over_the_other() {
         let modify = COMMANDS.iter().find(|c| c.path == modify);
         for field in of.describe().iter().filter(|f| !f.key && f.rest != "name") {
             let settable = field.set[1] == Access::Yes && !field.rest.is_empty();
-            // What a relationship is to become is a verb, and takes more than a field.
+            // A change of a relationship's state is a verb, and takes more than a field.
             for (rest, line) in samples(field.kind).into_iter().filter(|_| settable) {
                 if field.column.is_empty() && field.rest != "comment" {
                     continue;

@@ -163,7 +163,6 @@ impl Daemon {
         let node = Node {
             name: self.config.name.clone(),
             address: self.config.address.to_string(),
-            api: String::new(),
             version: self.version.to_owned(),
             memory: self.config.memory,
             drained: false,

@@ -25,7 +25,7 @@ const TABLES: [&str; 4] = [
     "CREATE TABLE weir_cluster (version INTEGER NOT NULL, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())",
     "CREATE TABLE weir_cluster_leader (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), node TEXT NOT NULL, \
      holder TEXT NOT NULL, term BIGINT NOT NULL, expires TIMESTAMPTZ NOT NULL)",
-    "CREATE TABLE weir_cluster_nodes (name TEXT PRIMARY KEY, address TEXT NOT NULL, api TEXT NOT NULL, \
+    "CREATE TABLE weir_cluster_nodes (name TEXT PRIMARY KEY, address TEXT NOT NULL, \
      version TEXT NOT NULL, memory BIGINT NOT NULL, drained BOOLEAN NOT NULL DEFAULT FALSE, \
      heartbeat TIMESTAMPTZ NOT NULL, children TEXT NOT NULL)",
     "CREATE TABLE weir_cluster_aggregates (name TEXT PRIMARY KEY, kind TEXT NOT NULL, place TEXT NOT NULL UNIQUE, \
@@ -37,14 +37,14 @@ const TABLES: [&str; 4] = [
 /// Number of the lock that keeps two programs from creating the tables at once.
 const CREATION_LOCK: i64 = 0x7765_6972_636c;
 
-const BEAT: &str = "INSERT INTO weir_cluster_nodes (name, address, api, version, memory, heartbeat, children) \
-    VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6) ON CONFLICT (name) DO UPDATE SET address = $2, api = $3, \
-    version = $4, memory = $5, heartbeat = clock_timestamp(), children = $6";
+const BEAT: &str = "INSERT INTO weir_cluster_nodes (name, address, version, memory, heartbeat, children) \
+    VALUES ($1, $2, $3, $4, clock_timestamp(), $5) ON CONFLICT (name) DO UPDATE SET address = $2, \
+    version = $3, memory = $4, heartbeat = clock_timestamp(), children = $5";
 const LEASE: &str = "UPDATE weir_cluster_leader SET node = $1, holder = $2, \
     term = CASE WHEN holder = $2 AND term = $3 THEN term ELSE term + 1 END, \
     expires = clock_timestamp() + $4 * interval '1 second' \
     WHERE (holder = $2 AND term = $3) OR expires < clock_timestamp() RETURNING term";
-const NODES: &str = "SELECT name, address, api, version, memory, drained, \
+const NODES: &str = "SELECT name, address, version, memory, drained, \
     extract(epoch FROM clock_timestamp() - heartbeat)::float8 AS silent, children FROM weir_cluster_nodes";
 const AGGREGATES: &str = "SELECT name, kind, place, settings, owner, standby, target, target_epoch, epoch, deleting, \
     extract(epoch FROM created)::bigint AS created, version FROM weir_cluster_aggregates";
@@ -382,7 +382,6 @@ async fn send(connection: &mut PgConnection, node: &Node) -> Result<()> {
     sqlx::query(BEAT)
         .bind(&node.name)
         .bind(&node.address)
-        .bind(&node.api)
         .bind(&node.version)
         .bind(memory)
         .bind(serde_json::to_string(&node.children)?)
@@ -425,7 +424,6 @@ fn node(row: &PgRow) -> Result<Node> {
     Ok(Node {
         name: row.try_get("name")?,
         address: row.try_get("address")?,
-        api: row.try_get("api")?,
         version: row.try_get("version")?,
         memory: u64::try_from(memory).unwrap_or(0),
         drained: row.try_get("drained")?,

@@ -14,7 +14,6 @@ fn node(name: &str) -> Node {
     Node {
         name: name.to_owned(),
         address: "127.0.0.2".to_owned(),
-        api: String::new(),
         version: "0".to_owned(),
         memory: 1 << 30,
         drained: false,

@@ -49,8 +49,6 @@ pub struct Node {
     pub name: String,
     /// IP address at which its servers listen.
     pub address: String,
-    /// URL at which it answers the API of all aggregates; empty if it does not.
-    pub api: String,
     /// Version of its program.
     pub version: String,
     /// Bytes of memory for its servers.

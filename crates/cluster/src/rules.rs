@@ -276,7 +276,6 @@ mod tests {
         Node {
             name: name.to_owned(),
             address: String::new(),
-            api: String::new(),
             version: String::new(),
             memory: 0,
             drained: false,

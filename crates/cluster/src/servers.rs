@@ -318,10 +318,7 @@ impl Keeper {
 
     /// Reads the state of a pair's server.
     fn watch_pair(&mut self) {
-        let reply = control_socket::query(&self.data(), "pair show --json");
-        let reply = reply.and_then(control_socket::Reply::checked);
-        let data = reply.and_then(|reply| Ok(serde_json::from_str::<Value>(&reply)?));
-        *self.report.lock() = match data {
+        *self.report.lock() = match control_socket::data(&self.data(), "pair show") {
             Ok(data) => side(&data),
             Err(error) => Child {
                 fault: Some(shortened(&format!("{error:#}"))),
@@ -395,10 +392,9 @@ impl Keeper {
         if let Some(why) = ended {
             return self.note_end(&why);
         }
-        let reply = control_socket::query(&self.data(), "cluster show --json");
-        let reply = reply.and_then(control_socket::Reply::checked);
+        let data = control_socket::data(&self.data(), "cluster show");
         let mut report = self.report.lock();
-        match reply.and_then(|reply| Ok(serde_json::from_str::<Value>(&reply)?)) {
+        match data {
             Ok(data) => {
                 let ends = report.ends;
                 *report = Child {

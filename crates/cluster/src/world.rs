@@ -302,7 +302,6 @@ impl World {
             let node = Node {
                 name: name.to_owned(),
                 address: String::new(),
-                api: String::new(),
                 version: String::new(),
                 memory: MEMORY,
                 drained: false,

@@ -189,6 +189,15 @@ pub fn query(folder: &Path, request: &str) -> Result<Reply> {
     })
 }
 
+/// Asks the server of `folder` for something that it shows, and returns it as data. Prints nothing.
+///
+/// # Errors
+/// There is no server, it refuses, or its reply is no JSON.
+pub fn data(folder: &Path, request: &str) -> Result<serde_json::Value> {
+    let reply = query(folder, &format!("{request} --json"))?;
+    serde_json::from_str(&reply.checked()?).context("reading the reply")
+}
+
 fn ask_within(folder: &Path, request: &str, patience: Duration) -> Result<String> {
     let mut faults = Vec::new();
     let summary = converse(folder, request, patience, &mut |line| match line {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use weir_node::control_socket::{self, Reply};
@@ -35,9 +35,7 @@ impl Output {
         if !self.json {
             return control_socket::ask(folder, request).map(drop);
         }
-        let reply = control_socket::query(folder, &format!("{request} --json"))?;
-        let data: Value = serde_json::from_str(&reply.checked()?).context("reading the reply")?;
-        self.print(&data, "")
+        self.print(&control_socket::data(folder, request)?, "")
     }
 
     /// Sends a request to the server of a data folder, and prints its reply.

@@ -149,7 +149,7 @@ pub fn read<T, D>(
             }
         }
     }
-    // What no record has, none may be said to have.
+    // A record may not be said to have a field that no record has.
     for name in table.absent {
         if fields.is_nothing(name) {
             fields.ignore(&[name]);

@@ -278,7 +278,7 @@ pub const FIELDS: &[F] = rows! {
     F::new("lag_time", "lag-time", "Lag Time", |r| r.lag(r.now).map(Value::Span).into()),
     F::column("destination-volume-node", "Destination Volume Node", |r| text(&r.node)).aside(),
     F::always("", "relationship-type", "Relationship Type", "extended-data-protection").aside(),
-    // Of REST alone.
+    // In REST alone.
     F::rest("source.svm.uuid", |r| identity("svm", &r.source.vserver)).itself(),
     F::rest("source.cluster.uuid", |r| cluster_uuid(&r.source)).itself(),
     F::rest("destination.svm.uuid", |r| identity("svm", &r.destination.vserver)).itself(),

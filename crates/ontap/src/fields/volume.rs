@@ -193,7 +193,7 @@ pub const FIELDS: &[F] = rows! {
     ).creates(Kind::Text, |d, v| d.snapshot[0] = v.text()).rest_only(),
     F::new("create_time", "create-time", "Creation Time", |v| Value::Time(v.created)),
     F::new("uuid", "instance-uuid", "Volume Instance UUID", |v| text(&v.uuid)),
-    // What monitors ask for.
+    // Fields that monitors ask for.
     F::column("aggr-list", "List of Aggregates", |v: &Row| text(&v.volume.pool)).aside(),
     F::column("nodes", "List of Nodes", |v: &Row| text(&v.node)).aside(),
     F::fixed("style", "volume-style-extended", "Extended Volume Style", "flexvol").aside(),
@@ -253,7 +253,7 @@ pub const FIELDS: &[F] = rows! {
         |v| Value::Bytes(v.available(v.capacity()))),
     bytes("", "snapshot-space-used", "Snapshot Reserve Used",
         |v| v.held().map(|held| value::part(held, v.reserve())).into()).costly(),
-    // Of REST alone.
+    // In REST alone.
     F::rest("svm.uuid", |v| identity("svm", &v.path.vserver)),
     F::fixed("language", "", "", "c.utf_8|utf8mb4|en_us.utf_8"),
     F::rest(
