@@ -65,6 +65,13 @@ class Postgres:
         shutil.copytree(self.data, self.data + ".copy")
         self.start()
 
+    def has(self, aggregate):
+        """Whether the tables have the aggregate now; a node's view may be of the second before."""
+        psql = [os.path.join(self.programs, "psql"), "-h", self.path, "-p", self.PORT, "-U", "weir", "-d", "cluster", "-Atc",
+                f"SELECT count(*) FROM weir_cluster_aggregates WHERE name = '{aggregate}'"]
+        done = subprocess.run(psql, cwd=self.path, capture_output=True, text=True, timeout=60, check=True, **self.as_user())
+        return done.stdout.strip() == "1"
+
     def restore(self):
         """The older state again."""
         self.stop()

@@ -198,7 +198,7 @@ class ClusterOfThree(OnCluster):
         self.cluster.well()
         before = self.state()
         self.cluster.postgres.restore()
-        self.until("the new aggregate is entered again", lambda: self.cluster.aggregate("c"))
+        self.until("the new aggregate is entered again", lambda: self.cluster.postgres.has("c"))
         self.cluster.well()
         after = self.state()
         self.assertEqual(after, before)
