@@ -2,6 +2,8 @@
 Terraform's netapp-ontap provider and of Trident, and the same in ONTAP's command line."""
 
 import re
+import shutil
+import subprocess
 import unittest
 
 from node import SVM, Case
@@ -156,6 +158,46 @@ class Fields(Case):
         change("DELETE", f"storage/volumes/{copy['uuid']}?force=true")
         change("DELETE", f"{here}?force=true")
         change("DELETE", f"protocols/nfs/export-policies/{policy}")
+
+    @unittest.skipUnless(shutil.which("nfs-ls"), "needs nfs-ls (Debian: libnfs-utils)")
+    def test_a_qtrees_export_policy_admits_clients_of_nfs(self):
+        """As Trident's ontap-nas-economy publishes: a policy for each qtree, and one for the volume of all of them."""
+        port = re.search(r"listening on 127\.0\.0\.1:(\d+)", self.server.output())[1]
+
+        def listed(path):
+            url = f"nfs://127.0.0.1/{path}?version=3&nfsport={port}&mountport={port}&auto-traverse-mounts=0"
+            return subprocess.run(["nfs-ls", url], capture_output=True, timeout=60).returncode == 0
+
+        def does(line):
+            code, said = self.line(line)
+            self.assertEqual(code, 0, (line, said))
+
+        at = "-vserver SVM -volume vol_test -qtree"
+        policies = "/api/protocols/nfs/export-policies"
+        ids = {}
+        for name, clients in (("here", "127.0.0.0/8"), ("elsewhere", "10.99.0.0/16")):
+            rule = {"clients": [{"match": clients}], "ro_rule": ["any"], "rw_rule": ["any"], "superuser": ["any"]}
+            code, answer = self.server.ask("POST", policies, {"name": name, "svm": {"name": SVM}, "rules": [rule]})
+            self.assertEqual(code, 201, answer)
+            ids[name] = self.server.ask("GET", f"{policies}?name={name}&svm.name={SVM}")[1]["records"][0]["id"]
+        does(f"volume qtree create {at} q_own -export-policy elsewhere")
+        does(f"volume qtree create {at} q_plain")
+        self.assertEqual([listed("vol_test"), listed("vol_test/q_plain"), listed("vol_test/q_own")], [True, True, False])
+        does(f"volume qtree modify {at} q_own -export-policy here")
+        self.assertTrue(listed("vol_test/q_own"))
+        # The qtree follows its policy.
+        rule = f"{policies}/{ids['here']}/rules/1"
+        self.assertEqual(self.server.ask("PATCH", rule, {"clients": [{"match": "10.98.0.0/16"}]})[0], 200)
+        self.assertFalse(listed("vol_test/q_own"))
+        code, answer = self.server.ask("DELETE", f"{policies}/{ids['here']}")
+        self.assertEqual((code, answer["error"]["code"]), (409, "1703945"), answer)
+        does(f'volume qtree modify {at} q_own -export-policy ""')
+        self.assertTrue(listed("vol_test/q_own"))
+        does(f"volume qtree modify {at} q_own -export-policy elsewhere")
+        for name in ("q_own", "q_plain"):
+            does(f"volume qtree delete {at} {name}")
+        for policy in ids.values():
+            self.assertEqual(self.server.ask("DELETE", f"{policies}/{policy}")[0], 200)
 
     def test_what_is_not_served_is_refused_with_ontaps_codes(self):
         ask = self.server.ask

@@ -190,8 +190,11 @@ async fn qtrees_and_their_quotas() {
     };
     let all = json!({"type": "tree", "qtree": {"name": ""}, "space": {"hard_limit": -1}});
     n.done("POST", "storage/quota/rules", with(all)).await;
+    let policy = json!({"name": "trident_pvc", "svm": {"name": "SVM"}});
+    n.done("POST", "protocols/nfs/export-policies", policy)
+        .await;
     let named = json!({"name": "trident_pvc_1", "unix_permissions": 777,
-        "security_style": "unix", "export_policy": {"name": "default"}});
+        "security_style": "unix", "export_policy": {"name": "trident_pvc"}});
     n.done("POST", "storage/qtrees", with(named)).await;
     let found = "storage/qtrees?volume.name=vol&svm.name=SVM&name=trident_*&fields=*";
     let found = n.get(found).await;
@@ -205,9 +208,19 @@ async fn qtrees_and_their_quotas() {
         (&json!(1), &json!("trident_pvc_1"), &json!(777))
     );
     assert_eq!(one["nas"]["path"], "/vol/trident_pvc_1");
+    assert_eq!(one["export_policy"]["name"], "trident_pvc");
     let volume = one["volume"]["uuid"].as_str().unwrap();
     let at = format!("storage/qtrees/{volume}/{}", one["id"]);
     assert_eq!(n.get(&at).await["id"], one["id"]);
+    for (asked, then) in [
+        ("default", "default"),
+        ("", "default"),
+        ("trident_pvc", "trident_pvc"),
+    ] {
+        let named = json!({"export_policy": {"name": asked}});
+        n.done("PATCH", &at, named).await;
+        assert_eq!(n.get(&at).await["export_policy"]["name"], then);
+    }
 
     let limit = json!({"type": "tree", "qtree": {"name": "trident_pvc_1"},
         "space": {"hard_limit": 1 << 30}});

@@ -65,4 +65,17 @@ pub struct Assign {
     pub path: Option<Option<String>>,
     /// SnapMirror policy of a volume in an aggregate of a pair; `Some(None)`: none.
     pub synchronous: Option<Option<Synchronous>>,
+    /// Export policies of qtrees, by the qtree's number, in any order.
+    pub trees: Vec<(u32, TreePolicy)>,
+}
+
+/// Export policy that a qtree gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreePolicy {
+    /// That of its volume.
+    Inherited,
+    /// The server's default.
+    Default,
+    /// The policy of this name.
+    Named(String),
 }

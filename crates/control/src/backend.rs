@@ -236,6 +236,9 @@ pub struct ExportSpec {
     /// Export rules in order. Empty: no client may use it. `None`: the volume has no policy of its
     /// own, and the node's default applies (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
+    /// Export rules of qtrees that have their own, as `rules`, by the qtree's number in ascending
+    /// order. Clients need to be admitted by both.
+    pub trees: Vec<(u32, Option<Vec<ExportRule>>)>,
     /// Versions of NFS that it is served over.
     pub protocols: Protocols,
     /// Share for clients of SMB, who are admitted by the node's default whatever `rules` say;

@@ -63,6 +63,7 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         restore_of: None,
         protection: false,
         assigned: Default::default(),
+        trees: Default::default(),
         quotas: Default::default(),
         description: String::new(),
         labels: Default::default(),

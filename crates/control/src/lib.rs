@@ -40,7 +40,7 @@ mod view;
 mod work;
 
 pub use accept::Render;
-pub use assigned::{Assign, Assigned, Ceiling, Synchronous};
+pub use assigned::{Assign, Assigned, Ceiling, Synchronous, TreePolicy};
 pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
     TokenRecord, back_up, check_secret, file_of, inspect, migrate, probe, version,

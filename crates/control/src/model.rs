@@ -416,6 +416,15 @@ pub struct KerberosRules {
     pub krb5p: KerberosRule,
 }
 
+/// Export policy of a qtree that has its own. Clients need the volume's as well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TreeExport {
+    /// [`crate::NamedPolicy::id`]; `None`: the server's default.
+    pub policy: Option<u64>,
+    /// The policy's rules; `None`: the server's default.
+    pub rules: Option<Vec<ExportRule>>,
+}
+
 /// A rule of an export policy, as the client wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportRule {
@@ -578,6 +587,9 @@ pub struct Volume {
     /// Policies assigned by name, and availability.
     #[serde(default, skip_serializing_if = "Assigned::is_default")]
     pub assigned: Assigned,
+    /// Export policies of its qtrees that have their own, by the qtree's number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub trees: BTreeMap<u32, TreeExport>,
     /// Limits of what its users and groups hold.
     #[serde(default, skip_serializing_if = "Quotas::is_default")]
     pub quotas: Quotas,

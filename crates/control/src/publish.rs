@@ -196,6 +196,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
             .own_address()
             .map(|own| (own, format!("/{}", volume.share_name))),
         rules: exports::enforced(volume.export_rules.as_deref(), protocols),
+        trees: exports::enforced_in_trees(&volume.trees, protocols),
         protocols,
         share: smb::share(volume),
         ntfs: volume.smb.style == Some(SecurityStyle::Ntfs),

@@ -281,6 +281,7 @@ fn put(
         deletion_restricted: record.as_ref().is_some_and(|record| record.kept),
         protection: state.protection,
         assigned: record.as_ref().map(assigned).unwrap_or_default(),
+        trees: Default::default(),
         quotas: record.as_ref().map(|record| record.quotas(tx.now)).unwrap_or_default(),
         restore_of: None,
         clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {

@@ -111,6 +111,7 @@ pub(crate) struct Record {
 fn lost(volume: &Volume) -> Vec<String> {
     let kinds = [
         (volume.export_rules.is_some(), "export policy"),
+        (!volume.trees.is_empty(), "export policies of qtrees"),
         (volume.snapshot_policy.is_some(), "snapshot schedules"),
         (volume.assigned.qos.is_some(), "QoS policy"),
         (volume.backup.is_some(), "backup policy"),

@@ -261,22 +261,28 @@ impl Node {
             tracing::error!(key = spec.key, "cannot set quotas of the volume: {error}");
         }
         let default = self.default_rules.iter();
-        let mut rules: Vec<Rule> = match &spec.rules {
-            None => default.clone().map(|rule| within(rule, spec)).collect(),
-            Some(rules) => {
-                let rules = rules.iter();
-                rules
-                    .flat_map(|rule| rules_of(spec, rule, self.transport))
-                    .collect()
+        let enforced = |rules: &Option<Vec<ExportRule>>| -> Vec<Rule> {
+            match rules {
+                None => default.clone().map(|rule| within(rule, spec)).collect(),
+                Some(rules) => {
+                    let rules = rules.iter();
+                    rules
+                        .flat_map(|rule| rules_of(spec, rule, self.transport))
+                        .collect()
+                }
             }
         };
+        let mut rules = enforced(&spec.rules);
+        let trees = spec.trees.iter().map(|(tree, own)| (*tree, enforced(own)));
+        let trees = trees.collect();
         if spec.share.is_some() {
-            rules.extend(default.map(for_smb));
+            rules.extend(default.clone().map(for_smb));
         }
         let mut paths = spec.paths.iter().cloned();
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
+        export.trees = trees;
         export.home.clone_from(&spec.home);
         export.snapshot_directory = spec.snapshot_directory;
         if spec.ntfs {

@@ -62,6 +62,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         ntfs: false,
         snapshot_directory: false,
         strict: false,
+        trees: Vec::new(),
         quotas: Default::default(),
     }
 }

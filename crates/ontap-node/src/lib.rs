@@ -789,13 +789,18 @@ impl Cluster for AsUser {
                 volume,
                 name,
                 permissions,
-            } => self.create_qtree(&volume, &name, permissions),
+                export_policy,
+            } => self.create_qtree(&volume, &name, permissions, export_policy.as_deref()),
             Change::QtreeModify {
                 volume,
                 name,
                 to,
                 permissions,
-            } => self.modify_qtree(&volume, &name, to.as_deref(), permissions),
+                export_policy,
+            } => {
+                let qtree = (&volume, name.as_str());
+                self.modify_qtree(qtree, to.as_deref(), permissions, export_policy.as_deref())
+            }
             Change::QtreeDelete { volume, name } => self.delete_qtree(&volume, &name),
             Change::QuotaSet {
                 volume,

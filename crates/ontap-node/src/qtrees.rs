@@ -1,14 +1,17 @@
 //! Qtrees of volumes, in ONTAP's words. The engine has them, and nothing else: the catalog only has
-//! their quota rules. So each change is a line of the audit log, and no operation.
+//! their quota rules and their own export policies. So each change is a line of the audit log, and
+//! no operation.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_control::Surface;
+use weir_control::{Assign, Mutation, NamedKind, PolicyName, Surface, TreePolicy, VolumeChange};
 use weir_ontap::cluster::{Failure, Reason};
 use weir_ontap::storage::{Qtree, QuotaTarget};
 use weir_relations::model::Path;
 use weir_volume::{EngineContext, FsError, SetAttr, Tree, Volume};
 
+use crate::storage::DEFAULT;
 use crate::{Answer, AsUser, missing, refusal};
 
 /// Maximum length of the name of a qtree in bytes, as in ONTAP.
@@ -51,8 +54,9 @@ fn failed(volume: &Path, name: &str, error: FsError) -> Failure {
     Failure::new(reason, why)
 }
 
-fn shown(volume: &Path, tree: Tree) -> Qtree {
+fn shown(volume: &Path, tree: Tree, export_policy: Option<String>) -> Qtree {
     Qtree {
+        export_policy,
         volume: volume.clone(),
         number: tree.number,
         name: String::from_utf8_lossy(&tree.name).into_owned(),
@@ -66,6 +70,10 @@ impl AsUser {
     /// Returns the qtrees of all volumes, or of one.
     pub(crate) fn all_qtrees(&self, of: Option<&Path>) -> Vec<Qtree> {
         let view = self.server.control.view();
+        let policies = view.policies().filter(|p| p.name.kind == NamedKind::Export);
+        let policies: HashMap<Option<u64>, String> = policies
+            .map(|p| (Some(p.id), p.name.id.to_string()))
+            .collect();
         let mut all = Vec::new();
         for volume in view.every_volume(Surface::Netapp) {
             let path = Path::local(&volume.name.place.project, &volume.name.id);
@@ -76,7 +84,15 @@ impl AsUser {
                 continue;
             }
             match engine.trees(self.server.clock.now()) {
-                Ok(trees) => all.extend(trees.into_iter().map(|tree| shown(&path, tree))),
+                Ok(trees) => all.extend(trees.into_iter().map(|tree| {
+                    let own = volume.trees.get(&tree.number);
+                    let own = own.map(|own| policies.get(&own.policy).cloned());
+                    shown(
+                        &path,
+                        tree,
+                        own.map(|name| name.unwrap_or_else(|| DEFAULT.to_owned())),
+                    )
+                })),
                 Err(error) => {
                     let why = format!("cannot list the qtrees of volume {path}: {error}");
                     self.warnings.lock().push(why);
@@ -90,6 +106,53 @@ impl AsUser {
     fn volume_with_qtrees(&self, path: &Path) -> Answer<Arc<Volume>> {
         let volume = self.volume(path)?;
         self.server.engine.volume(&volume.key).ok_or_else(missing)
+    }
+
+    /// Refuses an export policy that does not exist.
+    fn check_export_policy(&self, path: &Path, policy: Option<&str>) -> Answer<()> {
+        let Some(policy) = policy.filter(|policy| !["", DEFAULT].contains(policy)) else {
+            return Ok(());
+        };
+        let (view, volume) = (self.server.control.view(), self.volume(path)?);
+        let place = [&*volume.name.place.project, ""];
+        let there = place.iter().any(|project| {
+            view.policy(&PolicyName::new(NamedKind::Export, project, policy))
+                .is_some()
+        });
+        match there {
+            true => Ok(()),
+            false => {
+                let why = format!("There is no export policy \"{policy}\".");
+                Err(Failure::new(Reason::NotFound, why).by("EXPORT_POLICY_NOT_FOUND"))
+            }
+        }
+    }
+
+    /// Gives the qtree with this number an export policy of its own (empty: the volume's), and
+    /// forgets those of qtrees that are gone.
+    fn set_export_policy(&self, path: &Path, number: u32, policy: &str) -> Answer<()> {
+        let (volume, engine) = (self.volume(path)?, self.volume_with_qtrees(path)?);
+        let trees = engine.trees(self.server.clock.now());
+        let trees = trees.map_err(|error| failed(path, "", error))?;
+        let gone = |had: &u32| trees.iter().all(|tree| tree.number != *had);
+        let gone = volume.trees.keys().copied().filter(gone);
+        let mut all: Vec<_> = gone.map(|number| (number, TreePolicy::Inherited)).collect();
+        if trees.iter().any(|tree| tree.number == number) {
+            let policy = match policy {
+                "" => TreePolicy::Inherited,
+                DEFAULT => TreePolicy::Default,
+                name => TreePolicy::Named(name.to_owned()),
+            };
+            all.push((number, policy));
+        }
+        let change = VolumeChange {
+            assign: Assign {
+                trees: all,
+                ..Assign::default()
+            },
+            ..VolumeChange::default()
+        };
+        self.submit(Mutation::UpdateVolume(volume.name.clone(), change))
     }
 
     /// Carries a change out between the two halves of its line in the audit log.
@@ -118,10 +181,12 @@ impl AsUser {
         path: &Path,
         name: &str,
         permissions: Option<u32>,
+        export_policy: Option<&str>,
     ) -> Answer<()> {
         if let Some(why) = unfit(name) {
             return Err(Failure::new(Reason::Invalid, why));
         }
+        self.check_export_policy(path, export_policy)?;
         let volume = self.volume_with_qtrees(path)?;
         self.noted("create", (path, name), || {
             let attrs = SetAttr {
@@ -135,23 +200,41 @@ impl AsUser {
             let lsn = made.map(|done| done.lsn);
             let durable = lsn.and_then(|lsn| self.server.engine.wait_durable(lsn));
             durable.map_err(|error| failed(path, name, error))
-        })
+        })?;
+        let Some(policy) = export_policy.filter(|policy| !policy.is_empty()) else {
+            return Ok(());
+        };
+        let made = volume.tree_named(self.server.clock.now(), name.as_bytes());
+        let made = made.map_err(|error| failed(path, name, error))?;
+        let set = self.set_export_policy(path, made.number, policy);
+        if set.is_err() {
+            // Without its policy it would admit whom its volume admits.
+            self.delete_qtree(path, name)?;
+        }
+        set
     }
 
     pub(crate) fn modify_qtree(
         &self,
-        path: &Path,
-        name: &str,
+        (path, name): (&Path, &str),
         to: Option<&str>,
         permissions: Option<u32>,
+        export_policy: Option<&str>,
     ) -> Answer<()> {
         if let Some(why) = to.and_then(unfit) {
             return Err(Failure::new(Reason::Invalid, why));
         }
+        self.check_export_policy(path, export_policy)?;
         let volume = self.volume_with_qtrees(path)?;
         let now = self.server.clock.now();
         let tree = volume.tree_named(now, name.as_bytes());
         let tree = tree.map_err(|error| failed(path, name, error))?;
+        if let Some(policy) = export_policy {
+            self.set_export_policy(path, tree.number, policy)?;
+        }
+        if to.is_none() && permissions.is_none() {
+            return Ok(());
+        }
         self.noted("update", (path, name), || {
             let mut lsn = Ok(None);
             if permissions.is_some() {
@@ -194,6 +277,9 @@ impl AsUser {
             let durable = gone.and_then(|lsn| self.server.engine.wait_durable(lsn));
             durable.map_err(|error| failed(path, name, error))
         })?;
+        if self.volume(path)?.trees.contains_key(&tree.number) {
+            self.set_export_policy(path, tree.number, "")?;
+        }
         let target = QuotaTarget::Tree(tree.number);
         match self.remove_quota(path, target) {
             Err(why) if why.reason != Reason::NotFound => Err(why),

@@ -20,7 +20,7 @@ use weir_relations::model::Path;
 use crate::{Answer, AsUser, GIB, refusal};
 
 /// Export policy of volumes without one of their own: the options of the server.
-const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 /// The snapshot policy of volumes that have none.
 const NONE: &str = "none";
 /// Uid of the anonymous user.
@@ -438,6 +438,7 @@ impl AsUser {
         };
         Ok(Assign {
             export: named(&settings.export_policy, &[DEFAULT]),
+            trees: Vec::new(),
             qos: named(&settings.qos_policy, &["", "-", NONE]),
             snapshot: named(&settings.snapshot_policy, &["", "-", NONE]),
             offline: settings.online.map(|online| !online),

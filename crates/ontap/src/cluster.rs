@@ -229,6 +229,8 @@ pub enum Change {
         name: String,
         /// Permission bits of its folder; `None`: 755.
         permissions: Option<u32>,
+        /// Name of its own export policy; empty or `None`: that of the volume.
+        export_policy: Option<String>,
     },
     /// `volume qtree modify` and `rename`: what is `None` stays.
     QtreeModify {
@@ -240,6 +242,8 @@ pub enum Change {
         to: Option<String>,
         /// Permission bits of its folder.
         permissions: Option<u32>,
+        /// Name of its own export policy; empty: that of the volume.
+        export_policy: Option<String>,
     },
     /// `volume qtree delete`, with all that is in it and its quota rule.
     QtreeDelete {

@@ -524,6 +524,7 @@ impl State {
                 volume,
                 name,
                 permissions,
+                export_policy,
             } => {
                 let qtree = Qtree {
                     volume,
@@ -532,6 +533,7 @@ impl State {
                     permissions: permissions.unwrap_or(0o755),
                     owner: 0,
                     group: 0,
+                    export_policy: export_policy.filter(|policy| !policy.is_empty()),
                 };
                 self.qtrees.push(qtree);
             }
@@ -540,11 +542,15 @@ impl State {
                 name,
                 to,
                 permissions,
+                export_policy,
             } => {
                 let is_it = |q: &&mut Qtree| q.volume == volume && q.name == name;
                 if let Some(qtree) = self.qtrees.iter_mut().find(is_it) {
                     qtree.name = to.unwrap_or(name);
                     qtree.permissions = permissions.unwrap_or(qtree.permissions);
+                    if let Some(policy) = export_policy {
+                        qtree.export_policy = Some(policy).filter(|policy| !policy.is_empty());
+                    }
                 }
             }
             Change::QtreeDelete { volume, name } => {

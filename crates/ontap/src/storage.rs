@@ -281,6 +281,8 @@ pub struct Qtree {
     pub owner: u32,
     /// Number of the folder's group.
     pub group: u32,
+    /// Name of its own export policy; `None`: that of the volume.
+    pub export_policy: Option<String>,
 }
 
 /// Limits of a quota; 0: none.

@@ -266,6 +266,25 @@ SVM        vol           q1           unix         enable    normal
         "{gone}"
     );
     let at = at.replace("q1", "q2");
+    let own = |policy: &str| {
+        does(
+            &script,
+            &format!("volume qtree modify {at} -export-policy {policy}"),
+        );
+        script
+            .state()
+            .qtrees
+            .iter()
+            .find(|q| q.name == "q2")
+            .unwrap()
+            .export_policy
+            .clone()
+    };
+    assert_eq!(own("web"), Some("web".to_owned()));
+    let inherited =
+        format!("volume qtree show {at} -fields export-policy,is-export-policy-inherited");
+    assert!(does(&script, &inherited).contains("web           false"));
+    assert_eq!(own("\"\""), None);
     let other = format!("volume qtree modify {at} -security-style ntfs");
     let refused = execute(&other, &script).unwrap_err();
     assert!(

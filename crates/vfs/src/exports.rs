@@ -225,6 +225,32 @@ impl Share {
     }
 }
 
+/// Returns the first rule that counts for `client`, with its place, if it admits anybody.
+pub(crate) fn first<'r>(
+    rules: &'r [Rule],
+    client: IpAddr,
+    protocol: Protocol,
+    names: &Names,
+) -> Result<Option<(usize, &'r Rule)>, Wait> {
+    let counting = rules.iter().enumerate();
+    for (at, rule) in counting.filter(|(_, r)| r.protocols.contains(protocol)) {
+        match rule.clients.matches(client, names) {
+            Match::Yes => {
+                let some = rule.flavours != Flavours::NONE;
+                return Ok(some.then_some((at, rule)));
+            }
+            Match::No => {}
+            Match::Unknown(wait) => {
+                // Names that further rules need are looked up at the same time.
+                let rest = rules.get(at + 1..).unwrap_or_default();
+                rest.iter().for_each(|r| r.clients.prefetch(client, names));
+                return Err(wait);
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// A volume under a path.
 pub struct Export {
     /// Absolute path that clients mount, such as `/vol1`.
@@ -238,6 +264,9 @@ pub struct Export {
     pub(crate) volume: Arc<Volume>,
     /// The rules that admit clients; the first match decides. Without rules no client is admitted.
     pub rules: Vec<Rule>,
+    /// Rules of trees that have their own, by the tree's number in ascending order. Clients of NFS
+    /// need both: to be admitted by `rules`, and what is in the tree by those of the tree.
+    pub trees: Vec<(u32, Vec<Rule>)>,
     /// Changes are refused from everyone.
     pub read_only: bool,
     /// True if clients see the directory of snapshots.
@@ -258,6 +287,7 @@ impl Export {
             home: None,
             volume,
             rules,
+            trees: Vec::new(),
             read_only: false,
             snapshot_directory: false,
             style: Style::Unix,
@@ -307,23 +337,14 @@ impl Export {
         protocol: Protocol,
         names: &Names,
     ) -> Result<Option<(usize, &Rule)>, Wait> {
-        let rules = self.rules.iter().enumerate();
-        for (at, rule) in rules.filter(|(_, r)| r.protocols.contains(protocol)) {
-            match rule.clients.matches(client, names) {
-                Match::Yes => {
-                    let some = rule.flavours != Flavours::NONE;
-                    return Ok(some.then_some((at, rule)));
-                }
-                Match::No => {}
-                Match::Unknown(wait) => {
-                    // Names that further rules need are looked up at the same time.
-                    let rest = self.rules.get(at + 1..).unwrap_or_default();
-                    rest.iter().for_each(|r| r.clients.prefetch(client, names));
-                    return Err(wait);
-                }
-            }
-        }
-        Ok(None)
+        first(&self.rules, client, protocol, names)
+    }
+
+    /// Returns the rules of a tree; `None` if it has none of its own.
+    pub(crate) fn rules_of_tree(&self, tree: u32) -> Option<&[Rule]> {
+        let at = self.trees.binary_search_by_key(&tree, |(tree, _)| *tree);
+        let (_, rules) = self.trees.get(at.ok()?)?;
+        Some(rules)
     }
 
     /// Returns true if names play a part in the rules.

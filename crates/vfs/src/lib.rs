@@ -32,6 +32,7 @@ pub mod signal;
 mod snapdir;
 pub mod stats;
 pub mod throttle;
+mod trees;
 mod vfs;
 pub mod waits;
 pub mod watch;

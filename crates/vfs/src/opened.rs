@@ -155,6 +155,7 @@ impl<A: AccessModel> Operand<'_, A> {
             grace: self.grace,
             watchers: self.watchers,
             list: None,
+            caller: None,
         }
     }
 

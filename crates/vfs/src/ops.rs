@@ -901,6 +901,7 @@ impl Vfs {
             grace: &self.grace,
             watchers: &self.watchers,
             list: None,
+            caller: None,
         };
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             if name == ".." {

@@ -68,11 +68,12 @@ use crate::claims::{Claims, Question};
 use crate::error::{Error, Halt, OpResult, Suspend};
 use crate::exports::Export;
 use crate::grace::Grace;
-use crate::handle::FileId;
+use crate::handle::{FileId, Namespace};
 use crate::identity::Identity;
-use crate::snapdir::FileRef;
+use crate::snapdir::{FileRef, Reading};
 use crate::throttle::ClientKey;
 use crate::throttle::{Charge, Request, Throttle};
+use crate::trees::Caller;
 use crate::watch::Watchers;
 use std::borrow::Cow;
 use std::task::Poll;
@@ -332,6 +333,8 @@ pub struct Operand<'t, A> {
     pub(crate) watchers: &'t Watchers,
     /// The access control list of what is made here, in place of what the directory passes on.
     pub(crate) list: Option<Acl>,
+    /// The caller, until the rules of its tree are applied; `None` in volumes without such rules.
+    pub(crate) caller: Option<Box<Caller<'t>>>,
 }
 
 impl<A> Operand<'_, A> {
@@ -374,9 +377,39 @@ impl<A> Operand<'_, A> {
 }
 
 impl<'t, A> Operand<'t, A> {
+    /// Applies the rules of the tree that the file is in, if it has its own (`trees`).
+    ///
+    /// # Errors
+    /// They refuse it; `Stale`, `Io`; suspended while the inode is read, or as the rules are.
+    fn enter_tree(&mut self, cx: &mut EngineContext) -> OpResult<()> {
+        let Some(caller) = self.caller.take() else {
+            return Ok(());
+        };
+        let namespace = match self.file.namespace {
+            // The listing of snapshots is where its directory is.
+            Namespace::Snapshots => Namespace::Live,
+            namespace => namespace,
+        };
+        let volume = &self.export.volume;
+        let reading = Reading::new(volume, namespace);
+        let attr = reading.and_then(|reading| Ok(reading.getattr(cx, self.file.ino)?));
+        let attr = attr.map_err(|halt| halt.of(volume))?;
+        if let Some(rules) = self.export.rules_of_tree(attr.tree) {
+            let admitted = caller.admitted(rules)?;
+            self.who = admitted.who;
+            self.writes &= admitted.writes;
+        }
+        Ok(())
+    }
+
     /// Returns the second file of the same operation, which was charged with the first.
-    pub fn beside(&self, other: Admitted<'t, A>) -> Operand<'t, A> {
-        other.0
+    ///
+    /// # Errors
+    /// The rules of its tree refuse it, or the operation has to wait for them.
+    pub fn beside(&self, cx: &mut OpContext, other: Admitted<'t, A>) -> OpResult<Operand<'t, A>> {
+        let mut other = other.0;
+        other.enter_tree(&mut cx.engine)?;
+        Ok(other)
     }
 }
 
@@ -388,6 +421,14 @@ impl<'t, A> Admitted<'t, A> {
         Admitted(operand)
     }
 
+    /// Lets the rules of its tree admit it by any of their flavours.
+    pub(crate) fn by_any_flavour(mut self) -> Admitted<'t, A> {
+        if let Some(caller) = &mut self.0.caller {
+            caller.any_flavour = true;
+        }
+        self
+    }
+
     /// Returns the volume that the file is in.
     pub fn volume(&self) -> VolumeId {
         self.0.export.volume.id()
@@ -396,14 +437,17 @@ impl<'t, A> Admitted<'t, A> {
     /// Charges the session for an operation on the file, once in all the times that it is run.
     ///
     /// # Errors
-    /// It has to wait for its limits.
+    /// The rules of its tree refuse it, or it has to wait for them or for its limits.
     #[inline]
     pub fn charge<C: Cost>(
-        self,
+        mut self,
         vfs: &Vfs,
         cx: &mut OpContext,
         cost: C,
-    ) -> Result<(Operand<'t, A>, Charged<C>), Suspend> {
+    ) -> OpResult<(Operand<'t, A>, Charged<C>)> {
+        if self.0.caller.is_some() {
+            self.0.enter_tree(&mut cx.engine)?;
+        }
         if !cx.passed {
             let (throttle, volume, client) = (&vfs.throttle, self.volume(), self.0.client);
             match cost.class() {

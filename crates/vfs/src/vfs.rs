@@ -12,6 +12,7 @@ use crate::session::Session;
 use crate::snapdir::FileRef;
 use crate::stats::Stats;
 use crate::throttle::{CreditLimits, Throttle};
+use crate::trees::Caller;
 use crate::watch::Watchers;
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
@@ -253,7 +254,8 @@ impl Vfs {
         if !by.contains(session.flavour) {
             session.flavour = by.first().unwrap_or(session.flavour);
         }
-        self.admit_file(table, id, &session)
+        let admitted = self.admit_file(table, id, &session)?;
+        Ok(admitted.by_any_flavour())
     }
 
     /// Admits a caller like [`Vfs::admit`], to a file whose handle was verified before.
@@ -291,6 +293,10 @@ impl Vfs {
             grace: &self.grace,
             watchers: &self.watchers,
             list: None,
+            caller: match export.trees.is_empty() {
+                true => None,
+                false => Caller::of(session, &self.names),
+            },
         }))
     }
 }

@@ -10,9 +10,9 @@ use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::volume::{Attr, CreateHow, SetAttr, SetTime, Stability};
 use weir_vfs::{
-    AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
-    Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, OpResult, Operand, Protocol,
-    Reads, Rule, Session, Squash, Stop, Suspend, Transport, Vfs, Volume, Writes,
+    AccessModel, Admissions, Admitted, Changes, Charged, Clients, Cost, Error, Export, FileId,
+    Flavour, Flavours, Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, OpResult,
+    Operand, Protocol, Reads, Rule, Session, Squash, Stop, Suspend, Transport, Vfs, Volume, Writes,
 };
 use weir_volume::{Engine, EngineOptions};
 
@@ -256,7 +256,7 @@ fn a_range_is_cloned_by_who_may_read_and_write() {
         let taker = admit(target, Granted { read: false, write })?;
         let mut cx = cx();
         let (taker, charged) = taker.charge(&server.vfs, &mut cx, Changes)?;
-        let giver = taker.beside(giver);
+        let giver = taker.beside(&mut cx, giver)?;
         taker.clone_range(&mut cx, charged, 4096, (&giver, 0), len)
     };
     assert_eq!(failed(clone(false, true, 0)), Error::Access);
@@ -723,4 +723,113 @@ fn permissions_of_windows_are_set_by_windows_alone() {
         set_list(EACH, &everyone),
         Err(Stop::Failed(Error::Perm))
     ));
+}
+
+/// The rules of a tree are asked besides the volume's, decide what may be done in the tree and as
+/// whom, and count for nothing outside.
+#[test]
+fn a_tree_has_rules_of_its_own() {
+    let server = Server::new();
+    let outside = server.create(b"outside", 0, 0o600);
+    let engine = server.engine.as_ref().unwrap();
+    let volume = engine.volume("vol1").unwrap();
+    let tree = |name: &[u8]| {
+        let mut cx = weir_volume::EngineContext::new(now());
+        let attrs = SetAttr {
+            mode: Some(0o777),
+            ..SetAttr::default()
+        };
+        let made = volume.drive_blocking(&mut cx, |cx| volume.create_tree(cx, name, &attrs));
+        let made = made.unwrap().value.attr;
+        let ino = volume.tree_named(now(), name).unwrap().ino;
+        (
+            FileId {
+                ino,
+                ..server.root()
+            },
+            made.tree,
+        )
+    };
+    let rule = |bits: u8, writes: bool| Rule {
+        clients: Clients::parse(&format!("10.0.0.0/{bits}")).unwrap(),
+        writers: match writes {
+            true => Flavours::SYS,
+            false => Flavours::NONE,
+        },
+        anon_uid: 77,
+        ..Rule::open(Squash::All)
+    };
+    let other = Rule {
+        clients: Clients::parse("10.9.0.0/16").unwrap(),
+        ..rule(8, true)
+    };
+    let mut trees = Vec::new();
+    let mut dirs = Vec::new();
+    for (name, rules) in [
+        (b"none" as &[u8], None),
+        (b"mine", Some(vec![other.clone(), rule(8, true)])),
+        (b"read", Some(vec![rule(8, false)])),
+        (b"other", Some(vec![other])),
+        (b"nobody", Some(Vec::new())),
+    ] {
+        let (dir, number) = tree(name);
+        dirs.push(dir);
+        trees.extend(rules.map(|rules| (number, rules)));
+    }
+    trees.sort_by_key(|(number, _)| *number);
+    let mut export = Export::new("/vol1", Arc::clone(&volume), vec![Rule::open(Squash::None)]);
+    export.trees = trees;
+    drop(volume);
+    server.vfs.publish(vec![export]);
+    let create = |dir: FileId| {
+        let how = CreateHow::Guarded;
+        let attrs = SetAttr::default();
+        server.run(&mut cx(), (&root(), EACH), dir, Changes, {
+            |cx, dir, charged| dir.create(cx, charged, b"new", how, &attrs)
+        })
+    };
+    let [none, mine, read, other, nobody] = dirs[..] else {
+        panic!("five trees");
+    };
+    assert_eq!(finished(create(none)).value.attr.uid, 0);
+    // By the rule of the tree everybody is anonymous.
+    let made = finished(create(mine)).value;
+    assert_eq!(made.attr.uid, 77);
+    assert_eq!(failed(create(read)), Error::ReadOnly);
+    for shut in [other, nobody] {
+        assert_eq!(failed(create(shut)), Error::Denied);
+        let look = server.run(&mut cx(), (&root(), EACH), shut, Looks, |cx, dir, _| {
+            dir.getattr(cx)
+        });
+        assert_eq!(failed(look), Error::Denied);
+    }
+    server.write(outside, &[1; 4096]);
+
+    // Also as the second file of an operation; the first is in no tree.
+    let source = FileId {
+        ino: made.ino,
+        ..mine
+    };
+    let (admitted, who) = (Admissions::default(), root());
+    let table = server.vfs.exports();
+    let origin = IpAddr::from([11, 0, 0, 1]);
+    let session = Session {
+        origin,
+        protocol: Protocol::Nfsv3,
+        flavour: Flavour::Sys,
+        transport: Transport::Clear,
+        identity: Some(&who),
+        access: EACH,
+        client: origin.into(),
+        admitted: &admitted,
+    };
+    let admit = |file| {
+        let handle = server.vfs.handle_of(file);
+        server.vfs.admit(&table, &handle, &session)
+    };
+    let mut cx = cx();
+    let target = finished(admit(outside));
+    let (target, _) = finished(target.charge(&server.vfs, &mut cx, Changes));
+    let beside = target.beside(&mut cx, finished(admit(source)));
+    assert_eq!(failed(beside.map(drop)), Error::Denied);
 }

@@ -58,6 +58,7 @@ fn create_qtree(a: &Asked<'_>) -> Answered<Reply> {
         volume: volume.path.clone(),
         name: name.clone(),
         permissions: draft.permissions,
+        export_policy: draft.export_policy,
     };
     change_quota(a, change)?;
     let mut all = a.cluster.qtrees(Some(&volume.path)).into_iter();
@@ -74,20 +75,26 @@ fn modify_qtree(a: &Asked<'_>, row: &qtree::Row) -> Answered<Reply> {
     resource::read(a, &TABLE, &mut fields, Way::Modify, &mut draft, Some(row))?;
     let to = draft.name.filter(|to| *to != of.name);
     let permissions = draft.permissions.filter(|mode| *mode != of.permissions);
+    let export_policy = draft
+        .export_policy
+        .filter(|policy| policy != of.export_policy.as_deref().unwrap_or(""));
     if of.number == 0 {
         let why = "the volume's own fields change it";
-        return match (to, permissions) {
-            (None, None) => a.done(None),
-            (Some(_), _) => Err(Refusal::not_here("name", why)),
-            (None, Some(_)) => Err(Refusal::not_here("unix_permissions", why)),
+        let other = export_policy.filter(|policy| policy != row.export_policy());
+        return match (to, permissions, other) {
+            (None, None, None) => a.done(None),
+            (Some(_), ..) => Err(Refusal::not_here("name", why)),
+            (None, Some(_), _) => Err(Refusal::not_here("unix_permissions", why)),
+            (None, None, Some(_)) => Err(Refusal::not_here("export_policy.name", why)),
         };
     }
-    if to.is_some() || permissions.is_some() {
+    if to.is_some() || permissions.is_some() || export_policy.is_some() {
         let change = Change::QtreeModify {
             volume: of.volume.clone(),
             name: of.name.clone(),
             to,
             permissions,
+            export_policy,
         };
         change_quota(a, change)?;
     }

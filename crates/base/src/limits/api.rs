@@ -195,3 +195,6 @@ pub const MAX_SCHEDULED_BACKUPS: u32 = 1000;
 
 /// Maximum number of quota rules of a volume.
 pub const MAX_QUOTA_RULES: usize = 1000;
+
+/// Maximum number of qtrees of a volume that have an export policy of their own.
+pub const MAX_TREE_POLICIES: usize = 1000;

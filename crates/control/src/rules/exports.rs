@@ -1,9 +1,10 @@
 //! Export policies: converts the client's rules to those that the node enforces.
 
 use crate::backend::{self, Protocols, Squash};
-use crate::model::{AccessType, ExportRule, KerberosRule, Protocol, SquashMode};
+use crate::model::{AccessType, ExportRule, KerberosRule, Protocol, SquashMode, TreeExport};
 use crate::name::Surface;
 use crate::refusal::{Refusal, Status};
+use std::collections::BTreeMap;
 use weir_base::limits::api::{MAX_EXPORT_RULES, MAX_RULE_CLIENTS};
 use weir_vfs::{Clients, Flavour, Flavours, NOBODY};
 
@@ -67,6 +68,17 @@ pub fn enforced(
     speaks: Protocols,
 ) -> Option<Vec<backend::ExportRule>> {
     rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
+}
+
+/// Returns the rules of qtrees for the node to enforce, as [`enforced`].
+pub fn enforced_in_trees(
+    trees: &BTreeMap<u32, TreeExport>,
+    speaks: Protocols,
+) -> Vec<(u32, Option<Vec<backend::ExportRule>>)> {
+    let trees = trees.iter();
+    trees
+        .map(|(tree, own)| (*tree, enforced(own.rules.as_deref(), speaks)))
+        .collect()
 }
 
 /// Returns the flavours that a rule admits, and those that permit changes. `accessType` applies to

@@ -7,10 +7,10 @@
 //! volume directly ends its reference.
 
 use super::{exports, names, volume};
-use crate::assigned::{Assign, Assigned, Ceiling};
+use crate::assigned::{Assign, Assigned, Ceiling, TreePolicy};
 use crate::figures::words;
 use crate::levels::{Follows, MIB};
-use crate::model::{ExportRule, Extra, Period, Pool, QosType, Volume};
+use crate::model::{ExportRule, Extra, Period, Pool, QosType, TreeExport, Volume};
 use crate::mutation::VolumeChange;
 use crate::name::VolumeName;
 use crate::named::{
@@ -22,6 +22,7 @@ use crate::view::View;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use weir_base::limits::api::MAX_TREE_POLICIES;
 use weir_qos::plan::VolumePlan;
 
 fn refuse<T>(status: Status, reason: &'static str, message: String) -> Result<T, Refusal> {
@@ -129,14 +130,7 @@ pub fn change(
             .cloned()
             .collect();
         for user in users {
-            let mut again = VolumeChange::default();
-            let named = Some(Some(name.id.to_string()));
-            match name.kind {
-                NamedKind::Project => {}
-                NamedKind::Export => again.assign.export = named,
-                NamedKind::Qos => again.assign.qos = named,
-                NamedKind::Snapshot => again.assign.snapshot = named,
-            }
+            let again = assigned_again(&user, there);
             let next = volume::update(&after, &user, &again, None)?;
             // Each counts when the next is fitted into its pool.
             after.put_volume(Arc::new(next.clone()));
@@ -147,6 +141,11 @@ pub fn change(
 }
 
 fn refers(volume: &Volume, policy: &NamedPolicy) -> bool {
+    itself_refers(volume, policy) || trees_of(volume, policy).next().is_some()
+}
+
+/// Returns true if the volume refers to the policy for itself, not for qtrees only.
+fn itself_refers(volume: &Volume, policy: &NamedPolicy) -> bool {
     let assigned = &volume.assigned;
     let id = match policy.name.kind {
         NamedKind::Project => None,
@@ -155,6 +154,34 @@ fn refers(volume: &Volume, policy: &NamedPolicy) -> bool {
         NamedKind::Snapshot => assigned.snapshot,
     };
     id == Some(policy.id)
+}
+
+/// Returns the numbers of the volume's qtrees that have this export policy.
+fn trees_of(volume: &Volume, policy: &NamedPolicy) -> impl Iterator<Item = u32> {
+    let (export, id) = (policy.name.kind == NamedKind::Export, policy.id);
+    let trees = volume.trees.iter();
+    let having = trees.filter(move |(_, tree)| export && tree.policy == Some(id));
+    having.map(|(number, _)| *number)
+}
+
+/// Returns the change that copies a policy into a volume that refers to it.
+fn assigned_again(volume: &Volume, policy: &NamedPolicy) -> VolumeChange {
+    let id = policy.name.id.to_string();
+    let mut again = VolumeChange::default();
+    if itself_refers(volume, policy) {
+        let named = Some(Some(id.clone()));
+        match policy.name.kind {
+            NamedKind::Project => {}
+            NamedKind::Export => again.assign.export = named,
+            NamedKind::Qos => again.assign.qos = named,
+            NamedKind::Snapshot => again.assign.snapshot = named,
+        }
+    }
+    let trees = trees_of(volume, policy);
+    again.assign.trees = trees
+        .map(|tree| (tree, TreePolicy::Named(id.clone())))
+        .collect();
+    again
 }
 
 fn missing(name: &PolicyName) -> Refusal {
@@ -230,6 +257,8 @@ pub struct Given {
 pub struct Settled {
     assigned: Assigned,
     export: Option<Option<Vec<ExportRule>>>,
+    /// `None`: that of the volume.
+    trees: Vec<(u32, Option<TreeExport>)>,
     snapshot: Option<Option<Value>>,
     /// MiB/s, if the pool's QoS is manual.
     pub throughput: Option<f64>,
@@ -246,6 +275,7 @@ pub fn settle(
     let mut out = Settled {
         assigned: before.clone(),
         export: None,
+        trees: Vec::new(),
         snapshot: None,
         throughput: None,
     };
@@ -266,10 +296,12 @@ pub fn settle(
         Some(Some(id)) => {
             let policy = find(NamedKind::Export, id)?;
             next.export = Some(policy.id);
-            if let PolicyBody::Export(rules) = &policy.body {
-                out.export = Some(Some(rules.iter().map(|r| r.rule.clone()).collect()));
-            }
+            out.export = Some(rules_of(policy));
         }
+    }
+    for (number, policy) in &assign.trees {
+        let named = |id: &String| find(NamedKind::Export, id);
+        out.trees.push((*number, tree_export(policy, named)?));
     }
     match &assign.snapshot {
         None => {}
@@ -308,12 +340,54 @@ pub fn settle(
     Ok(out)
 }
 
+/// Returns the export policy of a qtree; `None`: that of its volume.
+fn tree_export<'p>(
+    policy: &TreePolicy,
+    named: impl Fn(&String) -> Result<&'p Arc<NamedPolicy>, Refusal>,
+) -> Result<Option<TreeExport>, Refusal> {
+    Ok(match policy {
+        TreePolicy::Inherited => None,
+        TreePolicy::Default => Some(TreeExport {
+            policy: None,
+            rules: None,
+        }),
+        TreePolicy::Named(id) => {
+            let policy = named(id)?;
+            Some(TreeExport {
+                policy: Some(policy.id),
+                rules: rules_of(policy),
+            })
+        }
+    })
+}
+
+/// Returns the rules of an export policy.
+fn rules_of(policy: &NamedPolicy) -> Option<Vec<ExportRule>> {
+    match &policy.body {
+        PolicyBody::Export(rules) => Some(rules.iter().map(|r| r.rule.clone()).collect()),
+        _ => None,
+    }
+}
+
 impl Settled {
     /// Applies them to the volume.
     pub fn apply(self, view: &View, assign: &Assign, next: &mut Volume) -> Result<(), Refusal> {
         next.assigned = self.assigned;
         if let Some(rules) = self.export {
             next.export_rules = rules;
+        }
+        for (number, own) in self.trees {
+            match own {
+                Some(own) => next.trees.insert(number, own),
+                None => next.trees.remove(&number),
+            };
+        }
+        if next.trees.len() > MAX_TREE_POLICIES {
+            let words = format!(
+                "{MAX_TREE_POLICIES} qtrees of volume {} have an export policy of their own, and no more can",
+                next.name.id
+            );
+            return refuse(Status::ResourceExhausted, "TOO_MANY_QTREE_POLICIES", words);
         }
         if let Some(policy) = self.snapshot {
             next.snapshot_policy = policy;

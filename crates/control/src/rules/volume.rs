@@ -94,6 +94,7 @@ pub fn create(
         splitting: false,
         protection: new.protection,
         assigned: Assigned::default(),
+        trees: Default::default(),
         quotas: Default::default(),
         description: new.description.clone(),
         labels: new.labels.clone(),

@@ -71,6 +71,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         splitting: false,
         protection: false,
         assigned: Default::default(),
+        trees: Default::default(),
         quotas: Default::default(),
         description: String::new(),
         labels: Default::default(),

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{
     Assign, Ceiling, Copies, ExportRule, NamedKind, NewSnapshot, NumberedRule, Period, PolicyBody,
-    PolicyChange, PolicyName, State, Status, VolumeChange,
+    PolicyChange, PolicyName, State, Status, TreePolicy, VolumeChange,
 };
 use weir_relations::schedule::Schedule;
 
@@ -106,6 +106,69 @@ async fn setting() -> Bench {
     bench.done(volume("a", "auto", 1024)).await;
     bench.done(volume("b", "auto", 1024)).await;
     bench
+}
+
+#[tokio::test]
+async fn qtrees_follow_their_export_policy() {
+    let mut bench = setting().await;
+    let kind = NamedKind::Export;
+    bench
+        .done(make(kind, "web", clients(&["10.0.0.0/8"])))
+        .await;
+    let trees = |trees: Vec<(u32, TreePolicy)>| {
+        let trees = Assign {
+            trees,
+            ..Assign::default()
+        };
+        assign("a", trees)
+    };
+    let web = || TreePolicy::Named("web".to_owned());
+    let missing = bench
+        .refused(trees(vec![(7, TreePolicy::Named("none".to_owned()))]))
+        .await;
+    assert_eq!(missing.reason, "EXPORT_POLICY_NOT_FOUND");
+    bench
+        .done(trees(vec![
+            (9, web()),
+            (7, web()),
+            (8, TreePolicy::Default),
+        ]))
+        .await;
+    let admitted = |bench: &Bench| {
+        let key = bench.of("a").key.clone();
+        let published = bench.node.published().unwrap();
+        let export = published.exports.iter().find(|e| e.key == *key).unwrap();
+        let first = |rules: &Option<Vec<crate::backend::ExportRule>>| {
+            let rules = rules.as_ref()?;
+            Some(rules.first().map(|r| r.clients.clone()).unwrap_or_default())
+        };
+        let trees = export.trees.iter();
+        trees
+            .map(|(tree, rules)| (*tree, first(rules)))
+            .collect::<Vec<_>>()
+    };
+    let by = |clients: &str| Some(vec![clients.to_owned()]);
+    let ten = [(7, by("10.0.0.0/8")), (8, None), (9, by("10.0.0.0/8"))];
+    assert_eq!(admitted(&bench), ten);
+    assert_eq!(bench.admitted("a"), None, "the volume has none of its own");
+    // They follow it, and keep it, also after a restart.
+    bench
+        .done(set(kind, "web", 1, clients(&["11.0.0.0/8"])))
+        .await;
+    bench.restart(2).await;
+    let eleven = [(7, by("11.0.0.0/8")), (8, None), (9, by("11.0.0.0/8"))];
+    assert_eq!(admitted(&bench), eleven);
+    let delete = || Mutation::ChangePolicy(policy(kind, "web"), PolicyChange::Delete);
+    assert_eq!(bench.refused(delete()).await.reason, "POLICY_IN_USE");
+    let inherited = |tree| (tree, TreePolicy::Inherited);
+    bench.done(trees(vec![inherited(7), inherited(9)])).await;
+    assert_eq!(admitted(&bench), [(8, None)]);
+    bench.done(delete()).await;
+
+    let most = weir_base::limits::api::MAX_TREE_POLICIES as u32;
+    let many = (0..=most).map(|tree| (tree, TreePolicy::Default)).collect();
+    let refusal = bench.refused(trees(many)).await;
+    assert_eq!(refusal.reason, "TOO_MANY_QTREE_POLICIES");
 }
 
 #[tokio::test]

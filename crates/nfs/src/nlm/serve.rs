@@ -170,9 +170,13 @@ impl<'a> Op<'a> {
             }
         };
         self.volume = Some(admitted.volume());
-        let (file, charged) = admitted.charge(vfs, self.cx, Exempt)?;
-        match file.may_lock(self.cx, charged, access) {
-            Ok(()) => Ok(Ok(file.file_id())),
+        let charged = admitted.charge(vfs, self.cx, Exempt);
+        let may = charged.and_then(|(file, charged)| {
+            file.may_lock(self.cx, charged, access)?;
+            Ok(file.file_id())
+        });
+        match may {
+            Ok(file) => Ok(Ok(file)),
             Err(Stop::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
             Err(Stop::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
             // NLM has no status for a missing permission; the Linux server returns this one.

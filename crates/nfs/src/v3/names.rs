@@ -99,7 +99,9 @@ pub(super) fn rmdir(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
 /// RENAME (RFC 1813 §3.3.14).
 pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Release {
     let (source, charged) = op.enter(from.dir, Changes)?;
-    let target = source.beside(op.admit(to.dir)?);
+    let admitted = op.admit(to.dir)?;
+    let target = source.beside(op.cx, admitted);
+    let target = target.map_err(|why| op.refuse(why))?;
     let done = source.rename(op.cx, charged, from.name, &target, to.name);
     let (renamed, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&source, &target]))?);
     op.status(Status::Ok);
@@ -111,7 +113,9 @@ pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Relea
 /// LINK (RFC 1813 §3.3.15).
 pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Release {
     let (file, charged) = op.enter(file, Changes)?;
-    let dir = file.beside(op.admit(at.dir)?);
+    let admitted = op.admit(at.dir)?;
+    let dir = file.beside(op.cx, admitted);
+    let dir = dir.map_err(|why| op.refuse(why))?;
     let done = file.link(op.cx, charged, &dir, at.name);
     let failed = |why| {
         op.failed(why, |op| {

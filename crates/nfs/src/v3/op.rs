@@ -84,7 +84,8 @@ impl<'a> Op<'a> {
         cost: C,
     ) -> Result<(Operand<'a>, Charged<C>), Stop<Status>> {
         let admitted = self.admit(handle)?;
-        Ok(admitted.charge(self.vfs, self.cx, cost)?)
+        let charged = admitted.charge(self.vfs, self.cx, cost);
+        charged.map_err(|why| self.refuse(why))
     }
 
     pub(super) fn status(&mut self, status: Status) {

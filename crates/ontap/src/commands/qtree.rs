@@ -41,12 +41,17 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     let mut draft = Draft::default();
     let like = own.as_ref().map(qtree::own);
     fields::read(&TABLE, parsed, way, &mut draft, cluster, like.as_ref())?;
-    let permissions = draft.permissions;
+    let Draft {
+        permissions,
+        export_policy,
+        ..
+    } = draft;
     let change = match verb {
         "create" => Change::QtreeCreate {
             volume,
             name,
             permissions,
+            export_policy,
         },
         "delete" => Change::QtreeDelete { volume, name },
         _ => Change::QtreeModify {
@@ -54,6 +59,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             name,
             to: parsed.get("newname").map(str::to_owned),
             permissions,
+            export_policy,
         },
     };
     cluster.change(change).map_err(failed)?;

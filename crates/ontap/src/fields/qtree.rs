@@ -3,7 +3,7 @@
 use super::value::{identity, text};
 use super::{Field, Kind, Table, Value};
 use crate::cluster::{Cluster, Volume};
-use crate::storage::Qtree;
+use crate::storage::{NamedKind, Qtree};
 
 /// A qtree with its volume.
 #[derive(Clone, Debug)]
@@ -15,6 +15,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns the name of the export policy that counts in it.
+    pub fn export_policy(&self) -> &str {
+        let own = self.qtree.export_policy.as_deref();
+        own.unwrap_or(&self.volume.details.export_policy)
+    }
+
     /// Returns the path at which clients see it, if they do.
     fn path(&self) -> Value {
         let path = |junction: &String| match self.qtree.name.as_str() {
@@ -34,6 +40,7 @@ pub fn own(volume: &Volume) -> Row {
         permissions: volume.details.permissions,
         owner: 0,
         group: 0,
+        export_policy: None,
     };
     Row {
         qtree,
@@ -63,6 +70,8 @@ pub struct Draft {
     pub name: Option<String>,
     /// Permission bits of its folder.
     pub permissions: Option<u32>,
+    /// Name of its own export policy; empty: that of the volume.
+    pub export_policy: Option<String>,
 }
 
 type F = Field<Row, Draft>;
@@ -86,9 +95,10 @@ pub const FIELDS: &[F] = rows! {
         |r| Value::Mode(r.qtree.permissions)).sets(Kind::Mode, |d, v| d.permissions = v.small()),
     F::new("id", "id", "Qtree Id", |r| r.qtree.number.into()).same().rest_only(),
     F::always("", "status", "Qtree Status", "normal"),
-    F::new("export_policy.name", "export-policy", "Export Policy",
-        |r| text(&r.volume.details.export_policy)).same(),
-    F::always("", "is-export-policy-inherited", "Is Export Policy Inherited", "true"),
+    F::new("export_policy.name", "export-policy", "Export Policy", |r| text(r.export_policy()))
+        .sets(Kind::Policy(NamedKind::Export), |d, v| d.export_policy = v.text()),
+    F::column("is-export-policy-inherited", "Is Export Policy Inherited",
+        |r| text(r.qtree.export_policy.is_none().to_string())),
     F::rest("svm.uuid", |r| identity("svm", &r.volume.path.vserver)).same(),
     F::rest("volume.uuid", |r| text(&r.volume.uuid)).same().creates(Kind::Nested, |_, _| {}),
     F::rest("user.id", |r| text(r.qtree.owner.to_string())).same(),

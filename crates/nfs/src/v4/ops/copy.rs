@@ -125,7 +125,8 @@ impl Run<'_> {
         }
         let source = self.admit(from, reads.reading())?;
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
-        let source = (&operand.beside(source), a.from_offset);
+        let source = operand.beside(&mut self.c.cx, source)?;
+        let source = (&source, a.from_offset);
         match operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, count) {
             Ok(done) => {
                 self.c.wait_for(done.lsn);

@@ -232,7 +232,7 @@ impl Run<'_> {
         let access = client.outside();
         let admitted = self.admit(target, access)?;
         let (operand, charged) = self.enter(source, access, Changes)?;
-        let target = operand.beside(admitted);
+        let target = operand.beside(&mut self.c.cx, admitted)?;
         let done = operand.rename(&mut self.c.cx, charged, from, &target, to)?;
         self.c.wait_for(done.lsn);
         self.put_dir_change(&done.value.from);
@@ -248,7 +248,7 @@ impl Run<'_> {
         let access = client.outside();
         let admitted = self.admit(dir, access)?;
         let (operand, charged) = self.enter(file, access, Changes)?;
-        let dir = operand.beside(admitted);
+        let dir = operand.beside(&mut self.c.cx, admitted)?;
         let done = operand.link(&mut self.c.cx, charged, &dir, name)?;
         self.c.wait_for(done.lsn);
         self.put_dir_change(&done.value.dir);

@@ -790,7 +790,8 @@ impl<'a> Run<'a> {
         writes.may_write()?;
         let source = self.admit(from, reads.reading())?;
         let (operand, charged) = self.enter(to, writes.access(), Changes)?;
-        let source = (&operand.beside(source), a.from_offset);
+        let source = operand.beside(&mut self.c.cx, source)?;
+        let source = (&source, a.from_offset);
         let cloned = operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, a.count);
         self.c.wait_for(cloned?.lsn);
         Ok(Status::Ok)
