@@ -335,42 +335,8 @@ impl<'s, 'io> Session<'s, 'io> {
             .limit
             .and_then(|n| usize::try_from(n).ok())
             .unwrap_or(usize::MAX);
-
-        let path = match parent {
-            "" => collection.to_owned(),
-            parent => format!("{parent}/{collection}"),
-        };
-        let mut found: Vec<Value> = Vec::new();
-        let mut token = String::new();
-        loop {
-            let mut query = Vec::new();
-            if let Some(size) = listing.page_size {
-                query.push(("pageSize", size.to_string()));
-            }
-            if !token.is_empty() {
-                query.push(("pageToken", token.clone()));
-            }
-            let mut page = self.client.call(Method::Get, &path, &query, None)?;
-            if let Some(Value::Array(items)) = page.get_mut(collection) {
-                found.append(items);
-            }
-            for place in page
-                .get("unreachable")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                self.say(&format!("WARNING: unreachable: {}", format::text(place)))?;
-            }
-            let next = page
-                .get("nextPageToken")
-                .and_then(Value::as_str)
-                .unwrap_or("");
-            if next.is_empty() || next == token || (!all && found.len() >= limit) {
-                break;
-            }
-            token = next.to_owned();
-        }
+        let most = if all { usize::MAX } else { limit };
+        let mut found = self.fetch(parent, collection, listing.page_size, most)?;
 
         for (reverse, key) in by.iter().rev() {
             found.sort_by(|a, b| {
@@ -402,6 +368,51 @@ impl<'s, 'io> Session<'s, 'io> {
         }
         let text = format.list(&found, !by.is_empty())?;
         self.put(&text)
+    }
+
+    /// Fetches the first `most` or more resources of a collection, page by page.
+    fn fetch(
+        &mut self,
+        parent: &str,
+        collection: &str,
+        page_size: Option<u32>,
+        most: usize,
+    ) -> Result<Vec<Value>, Error> {
+        let path = match parent {
+            "" => collection.to_owned(),
+            parent => format!("{parent}/{collection}"),
+        };
+        let mut found: Vec<Value> = Vec::new();
+        let mut token = String::new();
+        loop {
+            let mut query = Vec::new();
+            if let Some(size) = page_size {
+                query.push(("pageSize", size.to_string()));
+            }
+            if !token.is_empty() {
+                query.push(("pageToken", token.clone()));
+            }
+            let mut page = self.client.call(Method::Get, &path, &query, None)?;
+            if let Some(Value::Array(items)) = page.get_mut(collection) {
+                found.append(items);
+            }
+            for place in page
+                .get("unreachable")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                self.say(&format!("WARNING: unreachable: {}", format::text(place)))?;
+            }
+            let next = page
+                .get("nextPageToken")
+                .and_then(Value::as_str)
+                .unwrap_or("");
+            if next.is_empty() || next == token || found.len() >= most {
+                return Ok(found);
+            }
+            token = next.to_owned();
+        }
     }
 
     /// Makes a change and waits for it, or only checks it, as `change.wait` says.

@@ -182,7 +182,6 @@ fn screen(facts: &Value) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "{name:<9} {value}");
     };
-    let number = |of: &Value, name: &str| of.get(name).and_then(Value::as_u64).unwrap_or_default();
     let up = number(facts, "uptimeSeconds");
     line(
         "server",
@@ -214,39 +213,52 @@ fn screen(facts: &Value) -> String {
         );
     }
     if let Some(space) = facts.get("capacity") {
-        let shown = |name| size(number(space, name) as f64);
-        let (physical, promised) = (number(space, "sizeBytes"), number(space, "promisedBytes"));
-        line(
-            "capacity",
-            format!(
-                "{} physical: {} used, {} free",
-                shown("sizeBytes"),
-                shown("usedBytes"),
-                shown("freeBytes")
-            ),
-        );
-        let factor = match physical {
-            0 => String::new(),
-            _ => format!(
-                " ({:.1} times the physical size)",
-                promised as f64 / physical as f64
-            ),
-        };
-        line("promised", format!("{}{factor}", shown("promisedBytes")));
+        let (capacity, promised) = capacity(space);
+        line("capacity", capacity);
+        line("promised", promised);
     }
     line("pools", number(facts, "pools").to_string());
     line("volumes", number(facts, "volumes").to_string());
-    if let Some(pair) = facts.get("pair") {
-        let is = |name: &str| pair.get(name).and_then(Value::as_bool).unwrap_or_default();
-        let state = match (is("inSync"), is("synchronising"), is("partnerConnected")) {
-            (true, ..) => "in sync".to_owned(),
-            (_, true, _) => "synchronising".to_owned(),
-            (.., true) => format!("behind for {}", duration(number(pair, "behindSeconds"))),
-            _ => "partner not connected".to_owned(),
-        };
-        line("pair", format!("{state}, term {}", number(pair, "term")));
+    if let Some(state) = facts.get("pair") {
+        line("pair", pair(state));
     }
     out
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Returns the physical space, and the space that is promised.
+fn capacity(space: &Value) -> (String, String) {
+    let shown = |name| size(number(space, name) as f64);
+    let capacity = format!(
+        "{} physical: {} used, {} free",
+        shown("sizeBytes"),
+        shown("usedBytes"),
+        shown("freeBytes")
+    );
+    let (physical, promised) = (number(space, "sizeBytes"), number(space, "promisedBytes"));
+    let factor = match physical {
+        0 => String::new(),
+        _ => format!(
+            " ({:.1} times the physical size)",
+            promised as f64 / physical as f64
+        ),
+    };
+    (capacity, format!("{}{factor}", shown("promisedBytes")))
+}
+
+/// Returns the state of a pair.
+fn pair(pair: &Value) -> String {
+    let is = |name: &str| pair.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let state = match (is("inSync"), is("synchronising"), is("partnerConnected")) {
+        (true, ..) => "in sync".to_owned(),
+        (_, true, _) => "synchronising".to_owned(),
+        (.., true) => format!("behind for {}", duration(number(pair, "behindSeconds"))),
+        _ => "partner not connected".to_owned(),
+    };
+    format!("{state}, term {}", number(pair, "term"))
 }
 
 /// Returns a time in its two largest units.

@@ -95,43 +95,53 @@ pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
             .map(|((cell, width), (_, c))| pad(cell, *width, c.align))
             .collect()
     };
+    let lines: Vec<Vec<String>> = lines.iter().map(padded).collect();
     let title = format.attribute("title");
+    Ok(if format.has("box") {
+        boxed(title, with_heading, &lines, &widths)
+    } else {
+        plain(title, &lines, &widths)
+    })
+}
+
+/// Returns lines of padded cells with two spaces between the columns.
+fn plain(title: Option<&str>, lines: &[Vec<String>], widths: &[usize]) -> String {
     let mut out = String::new();
-    if !format.has("box") {
+    if let Some(title) = title {
         let width = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-        if let Some(title) = title {
-            let left = width.saturating_sub(title.width()) / 2;
-            out.push_str(&format!("{}{title}\n", " ".repeat(left)));
-        }
-        for line in &lines {
-            out.push_str(padded(line).join("  ").trim_end());
-            out.push('\n');
-        }
-        return Ok(out);
+        let left = width.saturating_sub(title.width()) / 2;
+        out.push_str(&format!("{}{title}\n", " ".repeat(left)));
     }
+    for line in lines {
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Returns lines of padded cells with rules around and between the columns.
+fn boxed(title: Option<&str>, heading: bool, lines: &[Vec<String>], widths: &[usize]) -> String {
     let rule = |left: char, middle: &str, right: char| {
         let parts: Vec<String> = widths.iter().map(|w| "─".repeat(w + 2)).collect();
         format!("{left}{}{right}\n", parts.join(middle))
     };
+    let mut out = String::new();
     match title {
         Some(title) => {
-            let width = widths
-                .iter()
-                .map(|w| w + 3)
-                .sum::<usize>()
-                .saturating_sub(1);
+            let width = widths.iter().map(|w| w + 3).sum::<usize>();
             out.push_str(&rule('┌', "─", '┐'));
-            out.push_str(&format!("│{}│\n", pad(title, width, Align::Center)));
+            let title = pad(title, width.saturating_sub(1), Align::Center);
+            out.push_str(&format!("│{title}│\n"));
             out.push_str(&rule('├', "┬", '┤'));
         }
         None => out.push_str(&rule('┌', "┬", '┐')),
     }
     for (n, line) in lines.iter().enumerate() {
-        out.push_str(&format!("│ {} │\n", padded(line).join(" │ ")));
-        if n == 0 && with_heading {
+        out.push_str(&format!("│ {} │\n", line.join(" │ ")));
+        if n == 0 && heading {
             out.push_str(&rule('├', "┼", '┤'));
         }
     }
     out.push_str(&rule('└', "┴", '┘'));
-    Ok(out)
+    out
 }

@@ -217,8 +217,10 @@ fn limit_of(s: &Sample, family: &str) -> Option<String> {
     })
 }
 
-/// Returns the limits in force by level, pool, volume and name.
-fn limits(now: &Look) -> HashMap<([String; 3], String), f64> {
+/// Limits in force by level, pool, volume and name.
+type Limits = HashMap<([String; 3], String), f64>;
+
+fn limits(now: &Look) -> Limits {
     let of = |s: &Sample| Some(((levels(s), limit_of(s, "weir_limit_")?), s.value));
     now.samples.iter().filter_map(of).collect()
 }
@@ -226,6 +228,44 @@ fn limits(now: &Look) -> HashMap<([String; 3], String), f64> {
 /// Returns the labels that a limit and its use have in common.
 fn levels(s: &Sample) -> [String; 3] {
     ["level", "pool", "volume"].map(|name| s.label(name).to_owned())
+}
+
+/// Rows that grow sample by sample, by what they are about.
+#[derive(Default)]
+struct Sums {
+    /// Volumes, by pool and name.
+    volumes: BTreeMap<(String, String), Sum>,
+    pools: BTreeMap<String, Sum>,
+    clients: BTreeMap<String, Sum>,
+    /// Operations, by protocol and name.
+    operations: BTreeMap<String, Sum>,
+}
+
+/// A row whose `mean` is still a sum of latencies, and the histogram of its latencies.
+#[derive(Default)]
+struct Sum {
+    row: Row,
+    buckets: Buckets,
+}
+
+impl Sum {
+    fn count_in_bucket(&mut self, s: &Sample, rate: f64) {
+        *self.buckets.entry(bound_of(s)).or_default() += rate;
+    }
+
+    fn count_bytes(&mut self, s: &Sample, rate: f64) {
+        match s.label("operation") {
+            "READ" => self.row.read += rate,
+            _ => self.row.written += rate,
+        }
+        self.row.bytes += rate;
+    }
+
+    fn finish(mut self) -> Row {
+        self.row.mean /= self.row.ops.max(f64::MIN_POSITIVE);
+        self.row.p99 = quantile(&self.buckets, 0.99);
+        self.row
+    }
 }
 
 /// Makes a view of two samples.
@@ -247,165 +287,15 @@ pub fn between(before: &Look, now: &Look) -> View {
             / span
     };
     let mut view = View::default();
-    let mut volumes: BTreeMap<(String, String), Row> = BTreeMap::new();
-    let mut pools: BTreeMap<String, Row> = BTreeMap::new();
-    let mut clients: BTreeMap<String, Row> = BTreeMap::new();
-    let mut operations: BTreeMap<String, (Row, Buckets)> = BTreeMap::new();
-    let operation = |s: &Sample| format!("{} {}", s.label("protocol"), s.label("operation"));
-    let mut buckets: BTreeMap<(String, String), Buckets> = BTreeMap::new();
-    let mut buckets_of_pools: BTreeMap<String, Buckets> = BTreeMap::new();
-    let mut buckets_of_clients: BTreeMap<String, Buckets> = BTreeMap::new();
+    let mut sums = Sums::default();
     let limits = limits(now);
     let bound = held_back(now, rate);
     for s in &now.samples {
-        let (pool, name) = (s.label("pool"), s.label("volume"));
-        let key = || (pool.to_owned(), name.to_owned());
-        match s.name.as_str() {
-            "weir_aggregate_size_bytes" => view.space.size = s.value,
-            "weir_aggregate_used_bytes" => view.space.used = s.value,
-            "weir_aggregate_free_bytes" => view.space.free = s.value,
-            "weir_aggregate_provisioned_bytes" => view.space.provisioned = s.value,
-            "weir_operation_seconds_count" => {
-                volumes.entry(key()).or_default().ops += rate(s);
-                operations.entry(operation(s)).or_default().0.ops += rate(s);
-            }
-            "weir_operation_seconds_sum" => {
-                volumes.entry(key()).or_default().mean += rate(s);
-                operations.entry(operation(s)).or_default().0.mean += rate(s);
-            }
-            "weir_operation_seconds_bucket" => {
-                let of_pool = buckets_of_pools.entry(pool.to_owned()).or_default();
-                let of_operation = &mut operations.entry(operation(s)).or_default().1;
-                for of in [buckets.entry(key()).or_default(), of_pool, of_operation] {
-                    *of.entry(bound_of(s)).or_default() += rate(s);
-                }
-            }
-            "weir_client_operation_seconds_bucket" => {
-                let client = s.label("client").to_owned();
-                let of = buckets_of_clients.entry(client).or_default();
-                *of.entry(bound_of(s)).or_default() += rate(s);
-            }
-            "weir_operation_bytes_total" => {
-                let of = &mut operations.entry(operation(s)).or_default().0;
-                match s.label("operation") {
-                    "READ" => of.read += rate(s),
-                    _ => of.written += rate(s),
-                }
-                of.bytes += rate(s);
-                let row = volumes.entry(key()).or_default();
-                match s.label("operation") {
-                    "READ" => row.read += rate(s),
-                    _ => row.written += rate(s),
-                }
-            }
-            "weir_throttle_queue_length" => volumes.entry(key()).or_default().queue += s.value,
-            name if name.starts_with(USED) => {
-                let limit = limit_of(s, USED).unwrap_or_default();
-                let of = (levels(s), limit.clone());
-                if let Some(most) = limits.get(&of).filter(|most| **most > 0.0) {
-                    let row = match (s.label("level"), s.label("client")) {
-                        ("pool", _) => pools.entry(pool.to_owned()).or_default(),
-                        ("client", client) => clients.entry(client.to_owned()).or_default(),
-                        _ => volumes.entry(key()).or_default(),
-                    };
-                    row.limited(s.value / most, *most, &limit);
-                }
-            }
-            "weir_client_operation_seconds_count" => {
-                clients.entry(s.label("client").to_owned()).or_default().ops += rate(s)
-            }
-            "weir_client_bytes_total" => {
-                clients
-                    .entry(s.label("client").to_owned())
-                    .or_default()
-                    .bytes += rate(s)
-            }
-            "weir_client_operation_seconds_sum" => {
-                clients
-                    .entry(s.label("client").to_owned())
-                    .or_default()
-                    .mean += rate(s)
-            }
-            "weir_client_throttled_queue_length" if s.value > 0.0 => {
-                let row = clients.entry(s.label("client").to_owned()).or_default();
-                row.queue += s.value;
-                // Unless one that has been let through says more.
-                if row.worst == 0.0 {
-                    row.throttled = held_on(name, bound.get(&(pool, name)));
-                }
-            }
-            "weir_client_throttled_seconds_total" if rate(s) > 0.0 => {
-                let row = clients.entry(s.label("client").to_owned()).or_default();
-                // One that waited on several volumes was held back most by one of them.
-                if row.worst <= rate(s) {
-                    row.worst = rate(s);
-                    row.throttled = held_on(name, bound.get(&(pool, name)));
-                }
-            }
-            "weir_pair_in_sync" => view.pair.get_or_insert_default().in_sync = s.value > 0.0,
-            "weir_pair_lag_bytes" => view.pair.get_or_insert_default().lag = s.value,
-            "weir_pair_behind_seconds" => view.pair.get_or_insert_default().behind = s.value,
-            "weir_pair_cost_mean_seconds" => view.pair.get_or_insert_default().mean = s.value,
-            "weir_pair_cost_p99_seconds" => view.pair.get_or_insert_default().p99 = s.value,
-            "weir_pair_sent_per_written" => view.pair.get_or_insert_default().sent = Some(s.value),
-            "weir_nfs4_clients" => view.nfs4.clients += s.value,
-            "weir_nfs4_sessions" => view.nfs4.sessions = s.value,
-            "weir_nfs4_slots" => view.nfs4.slots = s.value,
-            "weir_nfs4_states" => match s.label("kind") {
-                "open" => view.nfs4.opens = s.value,
-                "delegation" => view.nfs4.delegations = s.value,
-                _ => {}
-            },
-            "weir_recalls_total" if s.label("result") == "recalled" => view.nfs4.recalls = rate(s),
-            "weir_held_bytes" => view.held.0 = s.value,
-            "weir_held_limit_bytes" => view.held.1 = s.value,
-            "process_cpu_seconds_total" => view.cores = rate(s),
-            "process_resident_memory_bytes" => view.resident = s.value,
-            _ => {}
-        }
+        sums.count(s, rate(s), &limits);
+        sums.count_of_client(s, rate(s), &bound);
+        view.set(s, rate(s));
     }
-    for ((pool, name), mut row) in volumes {
-        row.throttled = bound
-            .get(&(pool.as_str(), name.as_str()))
-            .cloned()
-            .unwrap_or_default();
-        row.mean /= row.ops.max(f64::MIN_POSITIVE);
-        row.bytes = row.read + row.written;
-        row.p99 = buckets
-            .get(&(pool.clone(), name.clone()))
-            .map_or(0.0, |b| quantile(b, 0.99));
-        let sum = pools.entry(pool.clone()).or_default();
-        // Means are weighed by operations, and put right below.
-        sum.mean += row.mean * row.ops;
-        sum.read += row.read;
-        sum.written += row.written;
-        sum.bytes += row.bytes;
-        sum.ops += row.ops;
-        sum.queue += row.queue;
-        if row.throttled.starts_with("pool") {
-            sum.throttled.clone_from(&row.throttled);
-        }
-        view.volumes.push(Row { pool, name, ..row });
-    }
-    for (pool, mut row) in pools {
-        row.mean /= row.ops.max(f64::MIN_POSITIVE);
-        row.p99 = buckets_of_pools
-            .get(&pool)
-            .map_or(0.0, |b| quantile(b, 0.99));
-        view.pools.push(Row { pool, ..row });
-    }
-    for (name, mut row) in clients {
-        row.mean /= row.ops.max(f64::MIN_POSITIVE);
-        row.p99 = buckets_of_clients
-            .get(&name)
-            .map_or(0.0, |b| quantile(b, 0.99));
-        view.clients.push(Row { name, ..row });
-    }
-    for (name, (mut row, buckets)) in operations {
-        row.mean /= row.ops.max(f64::MIN_POSITIVE);
-        row.p99 = quantile(&buckets, 0.99);
-        view.operations.push(Row { name, ..row });
-    }
+    view.put(sums, &bound);
     abridge(view.pools.iter_mut().map(|row| &mut row.pool));
     abridge(view.volumes.iter_mut().map(|row| &mut row.pool));
     abridge(view.volumes.iter_mut().map(|row| &mut row.name));
@@ -422,6 +312,157 @@ pub fn between(before: &Look, now: &Look) -> View {
     view
 }
 
+impl Sums {
+    fn volume(&mut self, s: &Sample) -> &mut Sum {
+        let key = (s.label("pool").to_owned(), s.label("volume").to_owned());
+        self.volumes.entry(key).or_default()
+    }
+
+    fn client(&mut self, s: &Sample) -> &mut Sum {
+        let client = s.label("client").to_owned();
+        self.clients.entry(client).or_default()
+    }
+
+    fn pool(&mut self, s: &Sample) -> &mut Sum {
+        self.pools.entry(s.label("pool").to_owned()).or_default()
+    }
+
+    fn operation(&mut self, s: &Sample) -> &mut Sum {
+        let name = format!("{} {}", s.label("protocol"), s.label("operation"));
+        self.operations.entry(name).or_default()
+    }
+
+    /// Counts a sample of a pool, a volume or an operation, and of the use of a limit.
+    fn count(&mut self, s: &Sample, rate: f64, limits: &Limits) {
+        match s.name.as_str() {
+            "weir_operation_seconds_count" => {
+                self.volume(s).row.ops += rate;
+                self.operation(s).row.ops += rate;
+            }
+            "weir_operation_seconds_sum" => {
+                self.volume(s).row.mean += rate;
+                self.operation(s).row.mean += rate;
+            }
+            "weir_operation_seconds_bucket" => {
+                self.volume(s).count_in_bucket(s, rate);
+                self.pool(s).count_in_bucket(s, rate);
+                self.operation(s).count_in_bucket(s, rate);
+            }
+            "weir_operation_bytes_total" => {
+                self.volume(s).count_bytes(s, rate);
+                self.operation(s).count_bytes(s, rate);
+            }
+            "weir_throttle_queue_length" => self.volume(s).row.queue += s.value,
+            name if name.starts_with(USED) => {
+                let limit = limit_of(s, USED).unwrap_or_default();
+                let of = (levels(s), limit.clone());
+                if let Some(most) = limits.get(&of).filter(|most| **most > 0.0) {
+                    let sum = match s.label("level") {
+                        "pool" => self.pool(s),
+                        "client" => self.client(s),
+                        _ => self.volume(s),
+                    };
+                    sum.row.limited(s.value / most, *most, &limit);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a sample of a client. `bound` has the limits that hold volumes back.
+    fn count_of_client(&mut self, s: &Sample, rate: f64, bound: &Bound<'_>) {
+        let (pool, name) = (s.label("pool"), s.label("volume"));
+        match s.name.as_str() {
+            "weir_client_operation_seconds_bucket" => self.client(s).count_in_bucket(s, rate),
+            "weir_client_operation_seconds_count" => self.client(s).row.ops += rate,
+            "weir_client_operation_seconds_sum" => self.client(s).row.mean += rate,
+            "weir_client_bytes_total" => self.client(s).row.bytes += rate,
+            "weir_client_throttled_queue_length" if s.value > 0.0 => {
+                let row = &mut self.client(s).row;
+                row.queue += s.value;
+                // Unless one that has been let through says more.
+                if row.worst == 0.0 {
+                    row.throttled = held_on(name, bound.get(&(pool, name)));
+                }
+            }
+            "weir_client_throttled_seconds_total" if rate > 0.0 => {
+                let row = &mut self.client(s).row;
+                // One that waited on several volumes was held back most by one of them.
+                if row.worst <= rate {
+                    row.worst = rate;
+                    row.throttled = held_on(name, bound.get(&(pool, name)));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl View {
+    /// Sets the field that a sample of the whole server is the value of.
+    fn set(&mut self, s: &Sample, rate: f64) {
+        match s.name.as_str() {
+            "weir_aggregate_size_bytes" => self.space.size = s.value,
+            "weir_aggregate_used_bytes" => self.space.used = s.value,
+            "weir_aggregate_free_bytes" => self.space.free = s.value,
+            "weir_aggregate_provisioned_bytes" => self.space.provisioned = s.value,
+            "weir_pair_in_sync" => self.pair.get_or_insert_default().in_sync = s.value > 0.0,
+            "weir_pair_lag_bytes" => self.pair.get_or_insert_default().lag = s.value,
+            "weir_pair_behind_seconds" => self.pair.get_or_insert_default().behind = s.value,
+            "weir_pair_cost_mean_seconds" => self.pair.get_or_insert_default().mean = s.value,
+            "weir_pair_cost_p99_seconds" => self.pair.get_or_insert_default().p99 = s.value,
+            "weir_pair_sent_per_written" => self.pair.get_or_insert_default().sent = Some(s.value),
+            "weir_nfs4_clients" => self.nfs4.clients += s.value,
+            "weir_nfs4_sessions" => self.nfs4.sessions = s.value,
+            "weir_nfs4_slots" => self.nfs4.slots = s.value,
+            "weir_nfs4_states" => match s.label("kind") {
+                "open" => self.nfs4.opens = s.value,
+                "delegation" => self.nfs4.delegations = s.value,
+                _ => {}
+            },
+            "weir_recalls_total" if s.label("result") == "recalled" => self.nfs4.recalls = rate,
+            "weir_held_bytes" => self.held.0 = s.value,
+            "weir_held_limit_bytes" => self.held.1 = s.value,
+            "process_cpu_seconds_total" => self.cores = rate,
+            "process_resident_memory_bytes" => self.resident = s.value,
+            _ => {}
+        }
+    }
+
+    /// Takes over the sums as rows.
+    fn put(&mut self, mut sums: Sums, bound: &Bound<'_>) {
+        for ((pool, name), sum) in sums.volumes {
+            let mut row = sum.finish();
+            let by = bound.get(&(pool.as_str(), name.as_str()));
+            row.throttled = by.cloned().unwrap_or_default();
+            let of_pool = &mut sums.pools.entry(pool.clone()).or_default().row;
+            // Means are weighed by operations, and put right by `finish`.
+            of_pool.mean += row.mean * row.ops;
+            of_pool.read += row.read;
+            of_pool.written += row.written;
+            of_pool.bytes += row.bytes;
+            of_pool.ops += row.ops;
+            of_pool.queue += row.queue;
+            if row.throttled.starts_with("pool") {
+                of_pool.throttled.clone_from(&row.throttled);
+            }
+            self.volumes.push(Row { pool, name, ..row });
+        }
+        for (pool, sum) in sums.pools {
+            let row = sum.finish();
+            self.pools.push(Row { pool, ..row });
+        }
+        for (name, sum) in sums.clients {
+            let row = sum.finish();
+            self.clients.push(Row { name, ..row });
+        }
+        for (name, sum) in sums.operations {
+            let row = sum.finish();
+            self.operations.push(Row { name, ..row });
+        }
+    }
+}
+
 /// Returns the limit that holds a client back, and on which volume: `v: pool bytes`.
 fn held_on(volume: &str, by: Option<&String>) -> String {
     match by {
@@ -430,12 +471,12 @@ fn held_on(volume: &str, by: Option<&String>) -> String {
     }
 }
 
-/// Returns the limit that held each volume's requests back for the longest between two samples, by
-/// pool and volume. The server counts the time, up to the sample.
-fn held_back<'n>(
-    now: &'n Look,
-    rate: impl Fn(&Sample) -> f64,
-) -> HashMap<(&'n str, &'n str), String> {
+/// Limits that hold volumes back, by pool and volume.
+type Bound<'n> = HashMap<(&'n str, &'n str), String>;
+
+/// Returns the limit that held each volume's requests back for the longest between two samples. The
+/// server counts the time, up to the sample.
+fn held_back<'n>(now: &'n Look, rate: impl Fn(&Sample) -> f64) -> Bound<'n> {
     let place = |s: &'n Sample| (s.label("pool"), s.label("volume"));
     let named = |s: &Sample| format!("{} {}", s.label("level"), s.label("limit"));
     let mut times: HashMap<(&str, &str), BTreeMap<String, f64>> = HashMap::new();
