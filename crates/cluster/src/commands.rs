@@ -62,6 +62,10 @@ impl Commands for ClusterCommands {
         let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         match (first, word, rest) {
             ("cluster", "show", "--json") => Ok(self.shown(|shown| shown.data().to_string())),
+            ("cluster", "show", "--volumes") => note_all(say, &self.shown(|shown| shown.volumes())),
+            ("cluster", "show", "--volumes --json") => {
+                Ok(self.shown(|shown| shown.volumes_data().to_string()))
+            }
             ("cluster", "show", "") => note_all(say, &self.shown(|shown| shown.lines())),
             ("aggregate", "list", "") => note_all(say, &self.shown(|shown| shown.aggregates())),
             ("aggregate", "list", "--json") => {

@@ -52,13 +52,13 @@ impl Config {
             .with_context(|| format!("{} is damaged", path.display()))
     }
 
-    /// Makes a folder the node's, after it has read the tables. With `create` it creates them if
-    /// they are not there.
+    /// Makes a folder the node's, after it has read the tables. With a secret for the cluster
+    /// in `create` it creates them if they are not there.
     ///
     /// # Errors
     /// The name is none or is taken by a node that lives; the folder is another node's or has data;
     /// the database cannot be reached.
-    pub fn join(&self, folder: &Path, create: bool) -> Result<()> {
+    pub fn join(&self, folder: &Path, create: Option<&str>) -> Result<()> {
         check_name(&self.name).map_err(|why| anyhow!(why))?;
         ensure!(
             !self.address.is_unspecified(),
@@ -77,10 +77,9 @@ impl Config {
         let runtime = { runtime }.enable_all().build()?;
         runtime.block_on(async {
             let mut database = Database::new(&self.database)?;
-            if create {
-                database.create().await?;
-            } else {
-                database.check().await?;
+            match create {
+                Some(secret) => database.create(secret).await?,
+                None => database.check().await?,
             }
             let view = database.view().await?;
             let named = view.nodes.get(&self.name);

@@ -2,6 +2,7 @@
 //! has the servers run that the rows want here. It touches no data, and its end interrupts nothing.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,15 @@ use weir_base::{Clock, small_file};
 
 use crate::config::Config;
 use crate::database::{Beat, Database, Round};
+use crate::directory::{self, Directory};
 use crate::rows::{Aggregate, Assignment, Child, Node, View};
 use crate::rules::{Act, act, decide};
 use crate::servers::Servers;
 
 /// Name of the file with the newest view, for a start without the database.
 const VIEW: &str = "view.json";
+/// Name of the file with the newest directory, likewise.
+const DIRECTORY: &str = "directory.json";
 
 /// Knowledge of the daemon about the cluster, for commands.
 #[derive(Clone, Default)]
@@ -32,6 +36,8 @@ pub struct Known {
     pub outage: Option<(Duration, String)>,
     /// The servers of this node now.
     pub children: BTreeMap<String, Child>,
+    /// The volumes of all aggregates.
+    pub directory: Arc<Directory>,
 }
 
 impl Known {
@@ -75,6 +81,9 @@ pub struct Daemon {
     last: Option<Duration>,
     /// Rows as they were written to the file.
     kept: BTreeMap<String, Aggregate>,
+    directory: Directory,
+    /// Hashes of the directory as it was written to folders.
+    written: BTreeMap<PathBuf, i64>,
 }
 
 /// Parts that a daemon is started with.
@@ -111,6 +120,10 @@ impl Daemon {
         // A damaged file is as none: the database has the rows.
         let kept = text.and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
         let view = kept.map(|kept| kept.view).unwrap_or_default();
+        let text = small_file::read(&folder.join(DIRECTORY)).context("reading the directory")?;
+        // As above.
+        let directory = text.and_then(|text| serde_json::from_slice::<Directory>(&text).ok());
+        let directory = directory.unwrap_or_default();
         let mut servers = Servers::new(program, folder, config.clone(), Arc::clone(&clock));
         for name in servers.left_over() {
             match view.aggregates.get(&name) {
@@ -120,6 +133,7 @@ impl Daemon {
         }
         let known = Known {
             view: view.clone(),
+            directory: Arc::new(directory.clone()),
             ..Known::default()
         };
         Ok(Daemon {
@@ -134,6 +148,8 @@ impl Daemon {
             term: None,
             last: None,
             kept: view.aggregates,
+            directory,
+            written: BTreeMap::new(),
         })
     }
 
@@ -206,8 +222,60 @@ impl Daemon {
                 known.children = children.clone();
             }
         }
+        self.exchange(now, fresh).await;
         self.lead(now).await;
         self.carry_out(&children, fresh).await;
+    }
+
+    /// Exchanges the lists of volumes with the other daemons, and hands all to the servers here.
+    async fn exchange(&mut self, now: Duration, fresh: bool) {
+        let own = self.servers.listings();
+        for (name, (entry, _)) in &own {
+            self.directory.take(name, entry.clone());
+        }
+        if fresh {
+            match self.database.exchange(&own, &mut self.directory).await {
+                Ok(there) => {
+                    let known = self.known.lock();
+                    let rows = &known.view.aggregates;
+                    let is_there = |name: &str| rows.contains_key(name) || there.contains(name);
+                    self.directory.forget(now, is_there);
+                }
+                Err(error) => tracing::warn!("cannot exchange the lists of volumes: {error:#}"),
+            }
+        }
+        if *self.known.lock().directory != self.directory {
+            self.known.lock().directory = Arc::new(self.directory.clone());
+        }
+        if let Err(error) = self.hand_out() {
+            tracing::error!("{error:#}; servers here have an older directory of the cluster");
+        }
+    }
+
+    /// Writes the directory to this node's folder and to those of its servers where it has changed.
+    fn hand_out(&mut self) -> Result<()> {
+        let view = self.known.lock().view.clone();
+        let nodes = view
+            .nodes
+            .values()
+            .filter_map(|node| node.address.parse().ok());
+        let nodes: Vec<IpAddr> = nodes.collect();
+        let file = serde_json::to_vec(&self.directory.file(&nodes))?;
+        let kept = serde_json::to_vec(&self.directory)?;
+        let mut targets = vec![(self.folder.clone(), DIRECTORY, &kept)];
+        // A server creates its folder when it starts.
+        let folders = self.servers.folders().filter(|folder| folder.is_dir());
+        targets.extend(folders.map(|folder| (folder.to_owned(), directory::FILE, &file)));
+        for (folder, name, text) in targets {
+            let digest = directory::digest(text);
+            if self.written.get(&folder) == Some(&digest) {
+                continue;
+            }
+            small_file::replace(&folder, name, text)
+                .with_context(|| folder.join(name).display().to_string())?;
+            self.written.insert(folder, digest);
+        }
+        Ok(())
     }
 
     /// Notes a lease, and since when this daemon has led without a gap.

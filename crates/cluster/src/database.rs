@@ -3,7 +3,7 @@
 //! A leader's change names the term and the holder of the lease, and the version of the row, so
 //! that of two leaders only one changes anything. All times are the database's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 use weir_base::limits::cluster::{
-    AGGREGATES_MAX, DATABASE_PATIENCE, LEADER_LEASE, NODES_MAX, SETTINGS_BYTES,
+    AGGREGATES_MAX, DATABASE_PATIENCE, LEADER_LEASE, LISTING_BYTES, NODES_MAX, SETTINGS_BYTES,
 };
 
+use crate::directory::{Directory, Entry, digest};
 use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, View};
 use crate::rules::Change;
 
 /// Version of the tables.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// Statements that create the tables. Heartbeats need not outlive a crash of the database.
-const TABLES: [&str; 4] = [
-    "CREATE TABLE weir_cluster (version INTEGER NOT NULL, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())",
+const TABLES: [&str; 5] = [
+    "CREATE TABLE weir_cluster (version INTEGER NOT NULL, secret TEXT NOT NULL, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())",
     "CREATE TABLE weir_cluster_leader (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), node TEXT NOT NULL, \
      holder TEXT NOT NULL, term BIGINT NOT NULL, expires TIMESTAMPTZ NOT NULL)",
     "CREATE TABLE weir_cluster_nodes (name TEXT PRIMARY KEY, address TEXT NOT NULL, \
@@ -32,6 +33,7 @@ const TABLES: [&str; 4] = [
      settings TEXT NOT NULL, owner TEXT, standby TEXT, target TEXT, target_epoch BIGINT, epoch BIGINT NOT NULL DEFAULT 0, \
      deleting BOOLEAN NOT NULL DEFAULT FALSE, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), \
      version BIGINT NOT NULL DEFAULT 0)",
+    "CREATE TABLE weir_cluster_volumes (aggregate TEXT PRIMARY KEY, epoch BIGINT NOT NULL, digest BIGINT NOT NULL, content TEXT NOT NULL)",
 ];
 
 /// Number of the lock that keeps two programs from creating the tables at once.
@@ -50,6 +52,11 @@ const AGGREGATES: &str = "SELECT name, kind, place, settings, owner, standby, ta
     extract(epoch FROM created)::bigint AS created, version FROM weir_cluster_aggregates";
 const LEADER: &str =
     "SELECT node, term FROM weir_cluster_leader WHERE expires >= clock_timestamp()";
+const LISTINGS: &str = "SELECT aggregate, epoch, digest FROM weir_cluster_volumes";
+const LIST: &str = "INSERT INTO weir_cluster_volumes (aggregate, epoch, digest, content) VALUES ($1, $2, $3, $4) \
+    ON CONFLICT (aggregate) DO UPDATE SET epoch = $2, digest = $3, content = $4 WHERE weir_cluster_volumes.epoch <= $2";
+const UNLIST: &str = "DELETE FROM weir_cluster_volumes WHERE aggregate = $1 \
+    AND NOT EXISTS (SELECT 1 FROM weir_cluster_aggregates WHERE name = $1)";
 const LEADS: &str = "EXISTS (SELECT 1 FROM weir_cluster_leader WHERE term = $3 AND holder = $4 AND expires >= clock_timestamp())";
 
 /// A connection to the tables, which is made again after a fault.
@@ -123,7 +130,7 @@ impl Database {
     ///
     /// # Errors
     /// The database's; the tables are of another version.
-    pub async fn create(&mut self) -> Result<()> {
+    pub async fn create(&mut self, secret: &str) -> Result<()> {
         let created = patient(async {
             let mut transaction = self.connection().await?.begin().await?;
             sqlx::query("SELECT pg_advisory_xact_lock($1)")
@@ -134,8 +141,9 @@ impl Database {
                 for table in TABLES {
                     sqlx::query(table).execute(&mut *transaction).await?;
                 }
-                sqlx::query("INSERT INTO weir_cluster (version) VALUES ($1)")
+                sqlx::query("INSERT INTO weir_cluster (version, secret) VALUES ($1, $2)")
                     .bind(VERSION)
+                    .bind(secret)
                     .execute(&mut *transaction)
                     .await?;
                 sqlx::query("INSERT INTO weir_cluster_leader (node, holder, term, expires) VALUES ('', '', 0, '-infinity')")
@@ -220,7 +228,12 @@ impl Database {
                     .bind(change.version)
                     .bind(term)
                     .bind(holder);
-                return Ok(removed.execute(connection).await?.rows_affected() == 1);
+                let removed = removed.execute(&mut *connection).await?.rows_affected() == 1;
+                if removed {
+                    let unlist = sqlx::query(UNLIST).bind(&change.aggregate);
+                    unlist.execute(connection).await?;
+                }
+                return Ok(removed);
             };
             let update = format!(
                 "UPDATE weir_cluster_aggregates SET owner = $5, standby = $6, target = $7, target_epoch = $8, epoch = $9, \
@@ -241,6 +254,58 @@ impl Database {
         })
         .await;
         self.checked(done)
+    }
+
+    /// Puts the lists `own` of aggregates that this node owns into the tables, if they have others,
+    /// and takes those of the other owners into `directory`. Returns the names of all lists in the
+    /// tables.
+    pub async fn exchange(
+        &mut self,
+        own: &BTreeMap<String, (Entry, String)>,
+        directory: &mut Directory,
+    ) -> Result<BTreeSet<String>> {
+        let exchanged = patient(async {
+            let connection = self.connection().await?;
+            if directory.secret.is_empty() {
+                directory.secret = sqlx::query_scalar("SELECT secret FROM weir_cluster")
+                    .fetch_one(&mut *connection)
+                    .await?;
+            }
+            let mut there = BTreeMap::new();
+            for row in sqlx::query(LISTINGS).fetch_all(&mut *connection).await? {
+                let (name, epoch, digest): (String, i64, i64) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                there.insert(name, (u64::try_from(epoch).unwrap_or(0), digest));
+            }
+            for (name, (entry, text)) in own {
+                let row = there.get(name);
+                if row.is_some_and(|(epoch, digest)| {
+                    *epoch > entry.epoch || (*epoch, *digest) == (entry.epoch, entry.digest)
+                }) {
+                    continue;
+                }
+                let list = sqlx::query(LIST)
+                    .bind(name)
+                    .bind(number(entry.epoch)?)
+                    .bind(entry.digest)
+                    .bind(text);
+                list.execute(&mut *connection).await?;
+            }
+            for (name, (epoch, digest)) in &there {
+                let known = directory.entries.get(name);
+                if known.is_some_and(|known| {
+                    known.epoch > *epoch || (known.epoch, known.digest) == (*epoch, *digest)
+                }) {
+                    continue;
+                }
+                if let Some(entry) = listing(connection, name, *epoch).await? {
+                    directory.take(name, entry);
+                }
+            }
+            Ok(there.into_keys().collect())
+        })
+        .await;
+        self.checked(exchanged)
     }
 
     /// Enters an aggregate. Returns false if there is one of this name or place.
@@ -414,6 +479,27 @@ async fn read(connection: &mut PgConnection) -> Result<View> {
         None => None,
     };
     Ok(view)
+}
+
+/// Reads the list of an aggregate; `None` if it is gone or is none.
+async fn listing(connection: &mut PgConnection, name: &str, epoch: u64) -> Result<Option<Entry>> {
+    let content: Option<String> = sqlx::query_scalar(
+        "SELECT content FROM weir_cluster_volumes WHERE aggregate = $1 AND length(content) <= $2",
+    )
+    .bind(name)
+    .bind(i32::try_from(LISTING_BYTES)?)
+    .fetch_optional(connection)
+    .await?;
+    let read = content.and_then(|text| {
+        let listing = serde_json::from_str(&text).ok()?;
+        let digest = digest(text.as_bytes());
+        Some(Entry {
+            epoch,
+            digest,
+            listing,
+        })
+    });
+    Ok(read)
 }
 
 fn node(row: &PgRow) -> Result<Node> {

@@ -3,7 +3,10 @@
 use weir_testclient::postgres::Postgres;
 
 use super::*;
+use crate::directory::Listing;
 use crate::rows::{Kind, Role, Settings};
+
+const SECRET: &str = "00112233445566778899aabbccddeeff";
 
 fn node(name: &str) -> Node {
     let child = Child {
@@ -65,6 +68,34 @@ fn change(view: &View, owner: &str) -> Change {
     }
 }
 
+/// The list of a newer owner replaces an older one's, and every daemon learns it.
+async fn lists_are_exchanged(one: &mut Database, two: &mut Database) {
+    let list = |epoch, port: u16| {
+        let listing = Listing {
+            nfs: vec![([10, 0, 0, 1], port).into()],
+            ..Listing::default()
+        };
+        let entry = Entry::new(epoch, listing).unwrap();
+        BTreeMap::from([("a".to_owned(), entry)])
+    };
+    let none = BTreeMap::new();
+    let (mut first, mut second) = (Directory::default(), Directory::default());
+    one.exchange(&list(3, 1), &mut first).await.unwrap();
+    assert_eq!(first.secret, SECRET);
+    let rows = two.exchange(&none, &mut second).await.unwrap();
+    assert_eq!(rows, BTreeSet::from(["a".to_owned()]));
+    assert_eq!(second.entries["a"], list(3, 1)["a"].0);
+    two.exchange(&list(2, 7), &mut second).await.unwrap();
+    one.exchange(&none, &mut first).await.unwrap();
+    assert_eq!(
+        first.entries["a"].epoch, 3,
+        "an older owner changes nothing"
+    );
+    two.exchange(&list(4, 2), &mut second).await.unwrap();
+    one.exchange(&none, &mut first).await.unwrap();
+    assert_eq!(first.entries["a"], list(4, 2)["a"].0);
+}
+
 #[tokio::test]
 async fn rows_leases_and_terms_on_postgresql() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,8 +110,8 @@ async fn rows_leases_and_terms_on_postgresql() {
     let (mut one, mut two) = (Database::new(&url).unwrap(), Database::new(&url).unwrap());
     let none = one.check().await.unwrap_err().to_string();
     assert!(none.contains("weir cluster init"), "{none}");
-    one.create().await.unwrap();
-    two.create().await.unwrap();
+    one.create(SECRET).await.unwrap();
+    two.create(SECRET).await.unwrap();
 
     // The first one leads; the second one does not while the lease holds.
     let first = beat(&mut one, "n1", 0).await;
@@ -111,6 +142,8 @@ async fn rows_leases_and_terms_on_postgresql() {
     assert!(!two.set_drained("n9", true).await.unwrap());
     assert!(two.view().await.unwrap().nodes["n2"].drained);
 
+    lists_are_exchanged(&mut one, &mut two).await;
+
     // The server dies: the next question fails, and the one after its return does not.
     server.kill();
     assert!(one.view().await.is_err());
@@ -138,6 +171,9 @@ async fn rows_leases_and_terms_on_postgresql() {
     };
     assert!(two.change(2, "n2", &gone).await.unwrap());
     assert!(two.view().await.unwrap().aggregates.is_empty());
+    let mut directory = Directory::default();
+    let rows = two.exchange(&BTreeMap::new(), &mut directory).await;
+    assert!(rows.unwrap().is_empty(), "its list is deleted with it");
     assert!(
         !two.remove_node("n1", Duration::from_secs(60))
             .await

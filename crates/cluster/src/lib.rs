@@ -9,6 +9,7 @@ pub mod commands;
 pub mod config;
 pub mod daemon;
 pub mod database;
+pub mod directory;
 pub mod explain;
 pub mod metrics;
 pub mod placement;

@@ -23,6 +23,7 @@ use weir_node::control_socket;
 use weir_store::folder;
 
 use crate::config::Config;
+use crate::directory::{Entry, Exports, Listing};
 use crate::rows::{Aggregate, Child, Kind, Listen, Role};
 
 /// Folder of the servers' data folders.
@@ -49,8 +50,17 @@ enum Ask {
 struct Kept {
     aggregate: Aggregate,
     report: Arc<Mutex<Child>>,
+    volumes: Arc<Mutex<Volumes>>,
+    data: PathBuf,
     asks: Sender<Ask>,
     thread: JoinHandle<()>,
+}
+
+/// Volumes of an aggregate as its owner has reported them, with the name of that state.
+#[derive(Default)]
+struct Volumes {
+    token: String,
+    listing: Option<Listing>,
 }
 
 /// The servers of a node.
@@ -121,9 +131,11 @@ impl Servers {
         }
         let (asks, asked) = channel();
         let report = Arc::<Mutex<Child>>::default();
+        let volumes = Arc::<Mutex<Volumes>>::default();
         let mut keeper = Keeper {
             running: None,
             report: Arc::clone(&report),
+            volumes: Arc::clone(&volumes),
             pause: RESTART_PAUSE,
             next: starter.clock.monotonic(),
             since: starter.clock.monotonic(),
@@ -135,6 +147,8 @@ impl Servers {
         let kept = Kept {
             aggregate: aggregate.clone(),
             report,
+            volumes,
+            data: keeper.data(),
             asks,
             thread: thread.spawn(move || keeper.run(&asked))?,
         };
@@ -169,6 +183,24 @@ impl Servers {
         let kept = self.kept.iter();
         kept.map(|(name, kept)| (name.clone(), kept.report.lock().clone()))
             .collect()
+    }
+
+    /// Returns the lists of aggregates that servers here own, with their texts for the tables.
+    pub fn listings(&self) -> BTreeMap<String, (Entry, String)> {
+        let listing = |(name, kept): (&String, &Kept)| {
+            let report = kept.report.lock();
+            let epoch = (report.role == Role::Owner).then_some(report.epoch)?;
+            drop(report);
+            let listing = kept.volumes.lock().listing.clone()?;
+            // A list has only texts and numbers.
+            Some((name.clone(), Entry::new(epoch, listing).ok()?))
+        };
+        self.kept.iter().filter_map(listing).collect()
+    }
+
+    /// Returns the data folders of the servers.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.kept.values().map(|kept| &*kept.data)
     }
 
     /// Ends all servers in order. Blocks until they have ended.
@@ -271,6 +303,7 @@ struct Keeper {
     /// Data folder of a pair's server, which others start.
     side: Option<PathBuf>,
     report: Arc<Mutex<Child>>,
+    volumes: Arc<Mutex<Volumes>>,
     running: Option<Running>,
     /// Pause before the next start.
     pause: Duration,
@@ -325,6 +358,29 @@ impl Keeper {
                 ..Child::default()
             },
         };
+        self.watch_volumes();
+    }
+
+    /// Reads the list of volumes of a server that owns its aggregate, if it has changed.
+    fn watch_volumes(&self) {
+        if self.report.lock().role != Role::Owner {
+            *self.volumes.lock() = Volumes::default();
+            return;
+        }
+        let token = self.volumes.lock().token.clone();
+        let reply = control_socket::data(&self.data(), &format!("cluster exports {token}"));
+        let exports = reply.and_then(|reply| Ok(serde_json::from_value::<Exports>(reply)?));
+        match exports {
+            Ok(Exports {
+                token,
+                served: Some(served),
+            }) => {
+                let listing = Some(served.listing(self.starter.config.address));
+                *self.volumes.lock() = Volumes { token, listing };
+            }
+            Ok(Exports { served: None, .. }) => {}
+            Err(error) => tracing::debug!("{}: {error:#}", self.aggregate.name),
+        }
     }
 
     /// Adopts the server that runs, or starts one when its pause is over.
@@ -408,6 +464,8 @@ impl Keeper {
             }
             Err(error) => report.fault = Some(shortened(&format!("{error:#}"))),
         }
+        drop(report);
+        self.watch_volumes();
     }
 
     fn switch(&mut self, process: &str) {

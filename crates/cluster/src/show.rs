@@ -1,10 +1,13 @@
 //! The cluster for people and for programs.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::daemon::Known;
+use crate::directory::Directory;
 use crate::explain::why;
 use crate::placement::counts;
 use crate::rows::{Aggregate, Node, View};
@@ -69,6 +72,52 @@ impl Shown<'_> {
             lines.extend(self.aggregates());
         }
         lines
+    }
+
+    /// Returns the lines of `weir cluster show --volumes`.
+    pub fn volumes(&self) -> Vec<String> {
+        let head = ["AGGREGATE", "PATH", "SHARE", "NFS", "SMB", "ANY ADDRESS"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        let mut notes = Vec::new();
+        for volume in volumes(&self.known.directory) {
+            rows.push(vec![
+                volume.aggregate.to_owned(),
+                volume.paths.join(" "),
+                word(volume.share),
+                volume.nfs.clone(),
+                volume.smb.clone(),
+                match volume.hidden_by {
+                    Some(other) => format!("only at its own: {other} has the same name"),
+                    None => "yes".to_owned(),
+                },
+            ]);
+        }
+        for (name, entry) in &self.known.directory.entries {
+            if entry.listing.left_out > 0 {
+                notes.push(format!(
+                    "{name}: {} more volumes, which are reached at its own addresses only",
+                    entry.listing.left_out
+                ));
+            }
+        }
+        let mut lines = table(&rows);
+        lines.extend(notes);
+        lines
+    }
+
+    /// Describes the volumes of the cluster for programs.
+    pub fn volumes_data(&self) -> Value {
+        let all = volumes(&self.known.directory).into_iter().map(|volume| {
+            json!({
+                "aggregate": volume.aggregate,
+                "paths": volume.paths,
+                "share": volume.share,
+                "nfs": volume.nfs,
+                "smb": volume.smb,
+                "hiddenBy": volume.hidden_by,
+            })
+        });
+        all.collect()
     }
 
     fn database(&self) -> String {
@@ -152,6 +201,53 @@ impl Shown<'_> {
             "aggregates": aggregates,
         })
     }
+}
+
+/// A volume as it is shown.
+struct ShownVolume<'a> {
+    aggregate: &'a str,
+    paths: &'a [String],
+    share: Option<&'a str>,
+    nfs: String,
+    smb: String,
+    /// An aggregate with a volume of the same path or share, which clients of other servers find.
+    hidden_by: Option<&'a str>,
+}
+
+/// Returns the volumes of all aggregates, in the order in which servers look for a path.
+fn volumes(directory: &Directory) -> Vec<ShownVolume<'_>> {
+    let mut all = Vec::new();
+    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+    for (name, entry) in &directory.entries {
+        let listing = &entry.listing;
+        let places = |all: &[SocketAddr]| {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            if all.is_empty() {
+                word(None)
+            } else {
+                all.join(" ")
+            }
+        };
+        for volume in &listing.volumes {
+            // A share's name has no slash.
+            let share = volume.share.iter().map(|share| share.to_lowercase());
+            let names = volume.paths.iter().cloned().chain(share);
+            let mut hidden_by = None;
+            for one in names {
+                let owner = *owners.entry(one).or_insert(name);
+                hidden_by = hidden_by.or((owner != name).then_some(owner));
+            }
+            all.push(ShownVolume {
+                aggregate: name,
+                paths: &volume.paths,
+                share: volume.share.as_deref(),
+                nfs: places(&listing.nfs),
+                smb: places(&listing.smb),
+                hidden_by,
+            });
+        }
+    }
+    all
 }
 
 /// Returns the node that is to own an aggregate: its target, or else its owner.
@@ -244,7 +340,10 @@ fn table(rows: &[Vec<String>]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::directory::{Entry, Listed, Listing};
 
     #[test]
     fn columns_are_aligned_and_times_are_short() {
@@ -253,6 +352,39 @@ mod tests {
         assert_eq!(age(90), "90 s");
         assert_eq!(age(7200), "2 h");
         assert_eq!(age(u64::MAX), "a long time");
+    }
+
+    #[test]
+    fn volumes_that_are_hidden_say_by_which() {
+        let mut directory = Directory::default();
+        for name in ["a", "b"] {
+            let volume = |path: &str| Listed {
+                paths: vec![path.to_owned()],
+                share: None,
+            };
+            let listing = Listing {
+                nfs: vec!["10.0.0.1:2049".parse().unwrap()],
+                volumes: vec![volume("/vol1"), volume(&format!("/{name}"))],
+                left_out: 2,
+                ..Listing::default()
+            };
+            directory.take(name, Entry::new(1, listing).unwrap().0);
+        }
+        let known = Known {
+            directory: Arc::new(directory),
+            ..Known::default()
+        };
+        let shown = Shown {
+            this: "n1",
+            known: &known,
+            now: Duration::ZERO,
+        };
+        let lines = shown.volumes();
+        assert_eq!(lines[1], "a          /vol1  -      10.0.0.1:2049  -    yes");
+        assert!(lines[3].ends_with("only at its own: a has the same name"));
+        assert!(lines[4].ends_with("yes"));
+        assert!(lines[5].starts_with("a: 2 more volumes"));
+        assert_eq!(shown.volumes_data()[2]["hiddenBy"], "a");
     }
 
     #[test]

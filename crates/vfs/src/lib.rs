@@ -16,6 +16,7 @@ pub mod acl;
 mod admission;
 pub mod claims;
 mod clients;
+pub mod directory;
 mod error;
 mod exports;
 pub mod grace;

@@ -2,6 +2,7 @@
 
 use crate::admission::{self, Admission};
 use crate::claims::Claims;
+use crate::directory::{Directory, Remote};
 use crate::error::{Error, OpResult, Suspend};
 use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
 use crate::grace::Grace;
@@ -24,6 +25,7 @@ use weir_volume::{Engine, Replaced};
 /// Everything that protocols share: exports, handles, claims.
 pub struct Vfs {
     exports: ArcSwap<ExportTable>,
+    directory: ArcSwap<Directory>,
     key: HandleKey,
     /// Table of what clients of all protocols have open, locked and cached.
     pub claims: Claims,
@@ -67,6 +69,7 @@ impl Vfs {
     ) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
+            directory: ArcSwap::default(),
             key,
             claims: Claims::new(claims),
             grace: Grace::default(),
@@ -126,6 +129,22 @@ impl Vfs {
     /// Returns the exports as they are now.
     pub fn exports(&self) -> Guard<Arc<ExportTable>> {
         self.exports.load()
+    }
+
+    /// Replaces the directory of the cluster.
+    pub fn publish_directory(&self, directory: Directory) {
+        self.directory.store(Arc::new(directory));
+    }
+
+    /// Returns the directory of the cluster as it is now.
+    pub fn directory(&self) -> Guard<Arc<Directory>> {
+        self.directory.load()
+    }
+
+    /// Returns the server that is to be asked about `handle` in place of this one.
+    pub fn remote_of(&self, handle: &[u8]) -> Option<Arc<Remote>> {
+        let directory = self.directory.load();
+        directory.of_handle(&self.key, handle).map(Arc::clone)
     }
 
     /// Returns true if changes of a volume are held: it is strict, and the partner of its mirror is

@@ -438,6 +438,9 @@ pub enum ClusterCommand {
     /// Show the cluster of this node, or of a server that is in none its role and who owns the
     /// aggregate
     Show {
+        /// List the volumes of all aggregates of the cluster, and where they are served
+        #[arg(long)]
+        volumes: bool,
         /// The folder of the node, or of the server
         #[arg(long, value_name = "DIR", default_value = "./weir-data")]
         data: PathBuf,

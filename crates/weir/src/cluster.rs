@@ -14,6 +14,7 @@ use weir_node::control_socket::{Commands, say_lines};
 use weir_pair_node::{Connections, Lease};
 use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
 
+use crate::cluster_directory::Exporter;
 use crate::service_address::{Owned, ServiceAddresses};
 
 /// Role of a server.
@@ -252,6 +253,8 @@ pub struct ClusterCommands {
     /// The server's part; `None` if its aggregate is elsewhere. Not kept alive: the socket's
     /// threads outlive the server.
     pub member: Option<Weak<Member>>,
+    /// The volumes, for the daemon of its node; `None` while it stands by.
+    pub exports: Option<Exporter>,
     /// All other commands; `None` while it stands by.
     pub next: Option<Arc<dyn Commands>>,
 }
@@ -266,6 +269,11 @@ impl Commands for ClusterCommands {
                 ),
             };
         };
+        let exports = request.strip_prefix("exports ").zip(self.exports.as_ref());
+        if let Some((token, exports)) = exports {
+            let token = token.strip_suffix("--json").unwrap_or(token);
+            return Ok(serde_json::to_string(&exports.exports(token.trim()))?);
+        }
         let Some(member) = self.member.as_ref().and_then(Weak::upgrade) else {
             bail!("cannot run the command: this server's aggregate is not on RADOS");
         };

@@ -11,6 +11,7 @@ mod callbacks;
 mod certificate;
 mod cli;
 mod cluster;
+mod cluster_directory;
 mod commands;
 mod condition_words;
 mod conditions;

@@ -339,6 +339,7 @@ impl Drop for Held {
 fn listen(data: &Path, member: &Arc<Member>) -> Result<Control> {
     let commands = ClusterCommands {
         member: Some(Arc::downgrade(member)),
+        exports: None,
         next: None,
     };
     Control::listen(data, Arc::new(commands))

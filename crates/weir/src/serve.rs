@@ -23,6 +23,7 @@ use weir_base::{Clock, SystemClock};
 
 use crate::announce::{Paint, Ready};
 use crate::cli::Serve;
+use crate::cluster_directory::Follower;
 use crate::conditions::{self, Finder};
 use crate::described::{self, Server};
 use crate::endpoint::ApiAddress;
@@ -218,7 +219,7 @@ fn run(args: &Serve) -> Result<()> {
         control: plane.control(),
     };
     described::begin(&live, pair.clone(), described);
-    let mut finder = Finder::new(conditions::Sources {
+    let finder = Finder::new(conditions::Sources {
         live,
         engine: storage.engine(),
         health: Arc::clone(&health),
@@ -230,9 +231,8 @@ fn run(args: &Serve) -> Result<()> {
         certificate,
         scrubs: storage.metrics().scrubs(),
     });
-    let sampler = Sampler::start(storage.metrics(), Arc::clone(&clock), move |at| {
-        finder.find(at);
-    })?;
+    let each_second = each_second(finder, storage.take_directory());
+    let sampler = Sampler::start(storage.metrics(), Arc::clone(&clock), each_second)?;
 
     let watch = match storage.watched() {
         Some((files, room)) => {
@@ -397,6 +397,20 @@ impl Running {
             weir_pair_node::begin_anew("another server serves from now on");
         }
         why.map(|_| ())
+    }
+}
+
+/// Returns the work that is done once a second: `finder` looks for conditions, and the directory of
+/// the cluster is read if it has changed.
+fn each_second(
+    mut finder: Finder,
+    mut directory: Option<Follower>,
+) -> impl FnMut(u64) + Send + 'static {
+    move |at| {
+        finder.find(at);
+        if let Some(directory) = &mut directory {
+            directory.poll();
+        }
     }
 }
 

@@ -34,6 +34,7 @@ use crate::ad::{self, Membership};
 use crate::announce::Created;
 use crate::cli::{Serve, SmbSigning};
 use crate::cluster::{ClusterCommands, Member};
+use crate::cluster_directory::{Exporter, Follower, Places};
 use crate::endpoint::ApiAddress;
 use crate::krb5::Kerberos;
 use crate::log_device;
@@ -166,6 +167,8 @@ pub struct Storage {
     live: Arc<Live>,
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
+    /// Taken when it is polled.
+    directory: Option<Follower>,
     pair: Option<Arc<Pair>>,
     /// The aggregate's ownership, if it is on RADOS.
     held: Option<Held>,
@@ -364,15 +367,7 @@ impl Storage {
             ApiAddress::At(_) => smb.service().restore(&engine.volumes()),
             ApiAddress::Off => smb.service().forget_persistent(),
         }
-        let mail = wakeups.clone();
-        smb.service()
-            .send_with(Arc::new(move |connection, message| {
-                mail.send(connection, message).is_ok()
-            }));
-        let mail = wakeups.clone();
-        service.on_callback(Arc::new(move |connection, message| {
-            mail.send(connection, message).is_ok()
-        }));
+        deliver(&smb, &service, wakeups);
         service.refer(referrals::read(&args.nfs4_referral)?);
         let domains = domains::open(&args.data)?;
         smb.service().number_domains(Arc::clone(&domains));
@@ -439,7 +434,10 @@ impl Storage {
                 next: Scrubber::new(&engine, clock, metrics.scrubs()),
             },
         };
-        let commands = commands(held, pair, Some(kept(held, pair, asked)));
+        let identity = engine.aggregate().id().0;
+        let exporter = Exporter::new(&vfs, identity, places(args)?);
+        let directory = Follower::begin(&args.data, identity, Arc::clone(&vfs));
+        let commands = commands(held, pair, Some(exporter), Some(kept(held, pair, asked)));
         let control = opened.control.replace(&args.data, commands)?;
         let gate = ReplyGate::new(Arc::clone(&engine), opened.lease);
         // Who made a user since they were read could not ask for that.
@@ -454,8 +452,14 @@ impl Storage {
             metrics,
             live,
             watched: Some((files, opened.room)),
+            directory: Some(directory),
             _pages: opened.pages,
         })
+    }
+
+    /// Returns what follows the directory of the cluster; once.
+    pub fn take_directory(&mut self) -> Option<Follower> {
+        self.directory.take()
     }
 
     /// The node of a pair that this is.
@@ -595,22 +599,51 @@ fn open_control(
     mut held: Option<&mut Held>,
     pair: Option<&Arc<Pair>>,
 ) -> Result<Control> {
-    let commands = commands(held.as_deref(), pair, None);
+    let commands = commands(held.as_deref(), pair, None, None);
     match held.as_mut().and_then(|held| held.take_control()) {
         Some(control) => control.replace(&args.data, commands),
         None => Control::listen(&args.data, commands),
     }
 }
 
+/// Lets services send messages that no client has asked for.
+fn deliver(smb: &Smb, service: &Service, wakeups: &Wakeups) {
+    let mail = wakeups.clone();
+    smb.service()
+        .send_with(Arc::new(move |connection, message| {
+            mail.send(connection, message).is_ok()
+        }));
+    let mail = wakeups.clone();
+    service.on_callback(Arc::new(move |connection, message| {
+        mail.send(connection, message).is_ok()
+    }));
+}
+
+/// Returns where a server listens, for the other servers of its cluster.
+fn places(args: &Serve) -> Result<Places> {
+    let moving = weir_pair_node::Config::read(&args.data)?
+        .map_or_else(|| args.address.clone(), |config| config.addresses);
+    Ok(Places {
+        nfs: args.nfs,
+        smb: match args.smb {
+            ApiAddress::At(address) => Some(address),
+            ApiAddress::Off => None,
+        },
+        addresses: moving.iter().map(|address| address.ip).collect(),
+    })
+}
+
 /// Returns the commands of a server, with `next` as those of one that serves.
 fn commands(
     held: Option<&Held>,
     pair: Option<&Arc<Pair>>,
+    exports: Option<Exporter>,
     next: Option<Arc<dyn Commands>>,
 ) -> Arc<dyn Commands> {
     let pair = pair.cloned();
     Arc::new(ClusterCommands {
         member: held.map(|held| Arc::downgrade(held.member())),
+        exports,
         next: Some(Arc::new(PairCommands { pair, next })),
     })
 }

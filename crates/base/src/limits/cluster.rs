@@ -52,6 +52,18 @@ pub const SETTINGS_BYTES: usize = 4096;
 /// Maximum length of a fault in a heartbeat, in bytes.
 pub const FAULT_BYTES: usize = 300;
 
+/// Maximum number of volumes of an aggregate that the other servers of the cluster know.
+pub const LISTED_VOLUMES_MAX: usize = 4096;
+
+/// Maximum number of volumes of all aggregates that a server knows.
+pub const DIRECTORY_VOLUMES_MAX: usize = 16_384;
+
+/// Maximum size of the list of an aggregate's volumes, as JSON.
+pub const LISTING_BYTES: usize = 4 << 20;
+
+/// Time after which the volumes of an aggregate are forgotten that the tables do not have.
+pub const FORGET_LISTING: Duration = Duration::from_secs(600);
+
 const _: () = assert!(
     LEARNING.as_millis() > NODE_SILENCE.as_millis() + 2 * ROUND.as_millis(),
     "a node that lives has to be heard before anything is decided about it"

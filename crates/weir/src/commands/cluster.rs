@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use weir_base::{Rng as _, SystemRng};
 use weir_cluster::commands::Creation;
 use weir_cluster::config::Config;
 use weir_cluster::rows::{Kind, Settings};
@@ -39,7 +40,14 @@ pub fn run(command: &ClusterCommand) -> Result<()> {
     match command {
         ClusterCommand::Init(node) => join(node, true),
         ClusterCommand::Join(node) => join(node, false),
-        ClusterCommand::Show { data, output } => output.show(data, "cluster show"),
+        ClusterCommand::Show {
+            volumes,
+            data,
+            output,
+        } => {
+            let volumes = if *volumes { " --volumes" } else { "" };
+            output.show(data, &format!("cluster show{volumes}"))
+        }
         ClusterCommand::Takeover {
             host,
             aggregate,
@@ -152,7 +160,9 @@ fn join(node: &ClusterNode, create: bool) -> Result<()> {
         ceph_keyring: absolute(&node.ceph_keyring)?,
         ceph_user: node.ceph_user.clone(),
     };
-    config.join(&node.data, create)?;
+    let (low, high) = (SystemRng.next_u64(), SystemRng.next_u64());
+    let secret = format!("{low:016x}{high:016x}");
+    config.join(&node.data, create.then_some(&*secret))?;
     let text = format!(
         "{} is a node of the cluster, with {memory} for its servers\nstart its daemon: weir node --data {}",
         config.name,
