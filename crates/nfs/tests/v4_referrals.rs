@@ -7,6 +7,7 @@ mod support;
 use support::compound::*;
 use support::{R, Server, X};
 use weir_nfs::v4::{Location, Referral};
+use weir_vfs::directory::{Directory, Remote, RemoteVolume};
 
 const HOST: &str = "192.0.2.7";
 const TYPE: u32 = 1;
@@ -15,6 +16,7 @@ const RDATTR_ERROR: u32 = 11;
 const FILEID: u32 = 20;
 const FS_LOCATIONS: u32 = 24;
 const MOUNTED_ON_FILEID: u32 = 55;
+const FS_LOCATIONS_INFO: u32 = 67;
 const MOVED: u32 = 10_019;
 
 fn server() -> Server {
@@ -120,6 +122,63 @@ fn who_asks_is_sent_on() {
     // Exports of this server are not referred.
     let here = Ops::new().root().lookup(b"vol1").getfh();
     assert_eq!(c.status(&here.getattr(&[TYPE, FS_LOCATIONS])), OK);
+}
+
+/// A directory of a cluster with one other server.
+fn cluster(path: &str, nfs: &[&str]) -> Directory {
+    let remote = Remote {
+        aggregate: "b".to_owned(),
+        identity: [9; 16],
+        nfs: nfs.iter().map(|at| at.parse().unwrap()).collect(),
+        smb: Vec::new(),
+        others: Vec::new(),
+    };
+    let volume = |path: &str| RemoteVolume {
+        paths: vec![path.to_owned()],
+        share: None,
+    };
+    let volumes = vec![volume(path), volume("/vol1"), volume("/a/far")];
+    Directory::new(None, vec![(remote, volumes)])
+}
+
+#[test]
+fn volumes_of_other_servers_of_the_cluster_are_referred() {
+    let s = server();
+    s.vfs
+        .publish_directory(cluster("/p/q", &["10.0.0.2:2049", "10.0.0.3:3049"]));
+    let c = Client::new(&s, HOST, b"client");
+    let there = || Ops::new().root().lookup(b"p").lookup(b"q");
+    assert_eq!(c.status(&there().getfh()), MOVED);
+    let mut r = c.run(&there().getattr(&[TYPE, FS_LOCATIONS_INFO]));
+    assert_eq!(r.status, OK);
+    r.ok(24);
+    r.ok(15);
+    r.ok(15);
+    let (has, mut values) = fattr(r.ok(9));
+    assert_eq!(has, [FS_LOCATIONS_INFO]);
+    assert_eq!((values.u(), values.u()), (0, 0));
+    assert_eq!(path(&mut values), [b"p".to_vec(), b"q".to_vec()]);
+    assert_eq!(values.u(), 2, "locations");
+    for server in ["10.0.0.2", "10.0.0.3.11.233"] {
+        assert_eq!((values.u(), values.u(), values.o().len()), (1, 0, 12));
+        assert_eq!(values.o(), server.as_bytes());
+        assert_eq!(path(&mut values), [b"p".to_vec(), b"q".to_vec()]);
+    }
+    values.end();
+    // An export has priority, and so has a referral that an administrator made.
+    let here = Ops::new().root().lookup(b"vol1").getfh();
+    assert_eq!(c.status(&here.getattr(&[TYPE, FS_LOCATIONS_INFO])), OK);
+    let mut r = c.run(&far().getattr(&[FS_LOCATIONS]));
+    r.ok(24);
+    r.ok(15);
+    r.ok(15);
+    let (_, mut values) = fattr(r.ok(9));
+    path(&mut values);
+    assert_eq!((values.u(), values.u(), values.o()), (2, 1, b"h1".to_vec()));
+    // It moves; the tree follows.
+    s.vfs.publish_directory(cluster("/r", &["10.0.0.9:2049"]));
+    assert_eq!(c.status(&there()), NOENT);
+    assert_eq!(c.status(&Ops::new().root().lookup(b"r").getfh()), MOVED);
 }
 
 #[test]

@@ -78,9 +78,7 @@ fn location(text: &str) -> Result<Location> {
         None => PORT,
     };
     let server = match host {
-        Ok(address) if port == PORT => address.to_string(),
-        // A universal address (RFC 5665 §5.2.3.3).
-        Ok(address) => format!("{address}.{}.{}", port >> 8, port & 0xff),
+        Ok(address) => return Ok(Location::at((address, port).into(), &path)),
         Err(host) => {
             let named = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
             let good = !host.is_empty() && host.len() <= MAX_HOST && host.bytes().all(named);

@@ -46,7 +46,7 @@ const FILEID: u32 = 20;
 const FILES_AVAIL: u32 = 21;
 const FILES_FREE: u32 = 22;
 const FILES_TOTAL: u32 = 23;
-/// Locations of a file system.
+/// Locations of a file system: none, except of one on another server.
 pub const FS_LOCATIONS: u32 = 24;
 const HIDDEN: u32 = 25;
 const HOMOGENEOUS: u32 = 26;
@@ -79,6 +79,8 @@ const TIME_MODIFY_SET: u32 = 54;
 const MOUNTED_ON_FILEID: u32 = 55;
 /// The access control list in its form since minor version 1, with flags of its own.
 const DACL: u32 = 58;
+/// Locations of a file system, with what each is good for.
+pub const FS_LOCATIONS_INFO: u32 = 67;
 const MODE_SET_MASKED: u32 = 74;
 const SUPPATTR_EXCLCREAT: u32 = 75;
 const FS_CHARSET_CAP: u32 = 76;
@@ -149,6 +151,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     TIME_MODIFY_SET,
     MOUNTED_ON_FILEID,
     DACL,
+    FS_LOCATIONS_INFO,
     MODE_SET_MASKED,
     SUPPATTR_EXCLCREAT,
     FS_CHARSET_CAP,
@@ -368,8 +371,8 @@ impl Object<'_> {
                 FILEID => out.put_u64(a.ino.0),
                 FILES_AVAIL | FILES_FREE => out.put_u64(space.files_free),
                 FILES_TOTAL => out.put_u64(space.files),
-                // No path, no locations.
                 FS_LOCATIONS => out.put_u64(0),
+                FS_LOCATIONS_INFO => out.put_fixed(&[0; 16]),
                 MAXFILESIZE => out.put_u64(MAX_FILE_SIZE),
                 MAXLINK => out.put_u32(MAX_LINKS),
                 MAXNAME => out.put_u32(MAX_NAME as u32),
@@ -616,7 +619,18 @@ pub struct Absent<'a> {
 }
 
 /// Attributes that a file system on another server has (RFC 8881 §11.3).
-const OF_ABSENT: Bitmap = Bitmap::of(&[FSID, RDATTR_ERROR, FS_LOCATIONS, MOUNTED_ON_FILEID]);
+const OF_ABSENT: Bitmap = Bitmap::of(&[
+    FSID,
+    RDATTR_ERROR,
+    FS_LOCATIONS,
+    MOUNTED_ON_FILEID,
+    FS_LOCATIONS_INFO,
+]);
+
+/// Returns true if the locations of a file system are asked for.
+pub fn wants_locations(mask: &Bitmap) -> bool {
+    mask.has(FS_LOCATIONS) || mask.has(FS_LOCATIONS_INFO)
+}
 
 impl Absent<'_> {
     /// Returns true if it has all of these attributes.
@@ -645,6 +659,7 @@ impl Absent<'_> {
                 RDATTR_ERROR => out.put_u32(self.error as u32),
                 FS_LOCATIONS => self.referral.put(out),
                 MOUNTED_ON_FILEID => out.put_u64(self.number),
+                FS_LOCATIONS_INFO => self.referral.put_info(out),
                 _ => {}
             }
         }

@@ -431,7 +431,10 @@ pub(super) const SETATTR: u32 = 34;
 impl<'a> Run<'a> {
     /// Returns the other servers to use in place of a directory of the pseudo file system.
     pub(super) fn referral(&self, number: u64) -> Option<Arc<Referral>> {
-        self.s.referrals.get()?;
+        let directory = self.s.vfs.directory();
+        if self.s.referrals.get().is_none() && directory.generation() == 0 {
+            return None;
+        }
         self.pseudo().referral(number).map(Arc::clone)
     }
 

@@ -104,6 +104,7 @@ impl Pseudo {
         for referral in referrals {
             if let Some(node) = lead(&mut nodes, None, &referral.path)
                 && node.export.is_none()
+                && node.referral.is_none()
                 && node.children.is_empty()
             {
                 node.referral = Some(Arc::clone(referral));

@@ -9,7 +9,7 @@ use super::persistent;
 use super::pseudo::Pseudo;
 use super::recalled::Recalled;
 use super::recorded;
-use super::referral::Referral;
+use super::referral::{self, Referral};
 use crate::idmap::IdMap;
 use crate::rpc::outcome::PATIENCE_NFS4;
 use parking_lot::{Mutex, RwLock};
@@ -54,8 +54,9 @@ pub(crate) struct Nfs4 {
     pub(super) owners: SipKey,
     /// `so_major_id` and the server's scope: constant over restarts, and unique to the server.
     pub(super) identity: Box<[u8]>,
-    /// The pseudo file system of the newest table of exports, with the table's generation.
-    pub(super) pseudo: RwLock<(u64, Arc<Pseudo>)>,
+    /// The pseudo file system of the newest table of exports and directory of the cluster, with
+    /// their generations.
+    pub(super) pseudo: RwLock<([u64; 2], Arc<Pseudo>)>,
     pub(crate) callbacks: Callbacks,
     pub(super) recalled: Recalled,
     pub(super) blocked: Blocked,
@@ -114,7 +115,10 @@ impl Nfs4 {
                 before_start,
                 owners,
                 identity: identity.into_bytes().into(),
-                pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), &[], 0)))),
+                pseudo: RwLock::new((
+                    [0; 2],
+                    Arc::new(Pseudo::new(&ExportTable::default(), &[], 0)),
+                )),
                 callbacks: Callbacks::default(),
                 recalled: Recalled::default(),
                 blocked: Blocked::default(),
@@ -169,7 +173,8 @@ impl Nfs4 {
 
     /// Returns the pseudo file system of a table of exports.
     pub(super) fn pseudo(&self, table: &ExportTable) -> Arc<Pseudo> {
-        let generation = table.generation();
+        let directory = self.vfs.directory();
+        let generation = [table.generation(), directory.generation()];
         {
             let cached = self.pseudo.read();
             if cached.0 == generation {
@@ -181,10 +186,11 @@ impl Nfs4 {
         let change = (now.secs as u64)
             .wrapping_mul(1_000_000_000)
             .wrapping_add(now.nanos.into());
-        let referrals = self.referrals.get().map_or(&[][..], Vec::as_slice);
-        let made = Arc::new(Pseudo::new(table, referrals, change));
+        let mut referrals = self.referrals.get().cloned().unwrap_or_default();
+        referrals.extend(referral::of_directory(&directory).map(Arc::new));
+        let made = Arc::new(Pseudo::new(table, &referrals, change));
         let mut cached = self.pseudo.write();
-        if cached.0 < generation {
+        if cached.0[0] <= generation[0] && cached.0[1] <= generation[1] {
             *cached = (generation, Arc::clone(&made));
         }
         made

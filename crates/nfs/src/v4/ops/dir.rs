@@ -193,7 +193,7 @@ impl Run<'_> {
             if let Some(referral) = pseudo.referral(id) {
                 // §11.4.2.
                 let error = match (
-                    a.mask.has(attrs::FS_LOCATIONS),
+                    attrs::wants_locations(&a.mask),
                     a.mask.has(attrs::RDATTR_ERROR),
                 ) {
                     (true, _) => Status::Ok,

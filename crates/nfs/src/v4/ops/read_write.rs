@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
             return Ok(None);
         };
         match self.referral(number) {
-            Some(_) if !mask.has(attrs::FS_LOCATIONS) => Err(Status::Moved),
+            Some(_) if !attrs::wants_locations(mask) => Err(Status::Moved),
             referral => Ok(referral.map(|referral| (number, referral))),
         }
     }
