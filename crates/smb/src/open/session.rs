@@ -117,6 +117,8 @@ pub enum Target {
     Pipes,
     /// A volume, by its root.
     Volume(FileId),
+    /// A share of another server of the cluster.
+    Referred,
 }
 
 /// A tree connect.

@@ -4,10 +4,14 @@ use crate::open::channel::Channel;
 use crate::open::session::Target;
 use crate::proto::negotiate::Protection;
 use crate::proto::status::Status;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use weir_base::VolumeId;
-use weir_vfs::{ExportTable, Protocol, Share, Verdict, Vfs};
+use weir_base::limits::protocol::MAX_LOCATIONS;
+use weir_vfs::directory::Directory;
+use weir_vfs::{Export, ExportTable, Protocol, Scope, Share, Verdict, Vfs};
 
+/// The port of SMB: targets of referrals have no other.
+const PORT: u16 = 445;
 /// The share for named pipes.
 pub const PIPES: &str = "IPC$";
 
@@ -37,7 +41,7 @@ pub fn of(table: &ExportTable, volume: VolumeId) -> Option<&Share> {
 pub fn must_seal(table: &ExportTable, target: Target) -> bool {
     match target {
         Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.encrypted),
-        Target::Pipes => false,
+        Target::Pipes | Target::Referred => false,
     }
 }
 
@@ -46,8 +50,50 @@ pub fn must_seal(table: &ExportTable, target: Target) -> bool {
 pub fn is_continuous(table: &ExportTable, target: Target) -> bool {
     match target {
         Target::Volume(root) => of(table, root.volume).is_some_and(|share| share.continuous),
-        Target::Pipes => false,
+        Target::Pipes | Target::Referred => false,
     }
+}
+
+/// Returns the share of a name, in any case, that clients of the server's address `local` see.
+fn named<'t>(table: &'t ExportTable, local: IpAddr, name: &str) -> Option<(&'t Export, &'t Share)> {
+    let lower = name.to_lowercase();
+    table.seen_at(local).find_map(|export| {
+        let share = export.share.as_ref()?;
+        (share.name.to_lowercase() == lower).then_some((export, share))
+    })
+}
+
+/// Returns true if this server has a share of a name, in any case.
+pub fn exists(table: &ExportTable, local: IpAddr, name: &str) -> bool {
+    named(table, local, name).is_some()
+}
+
+/// A share of another server.
+pub struct Referred {
+    /// Its name, as it is written.
+    pub share: String,
+    /// Addresses of its owner.
+    pub targets: Vec<IpAddr>,
+}
+
+/// Returns the share of a name at another server, for clients of the server's address `local`;
+/// `None` if the owner does not serve SMB at its own port.
+pub fn elsewhere(
+    directory: &Directory,
+    table: &ExportTable,
+    local: IpAddr,
+    name: &str,
+) -> Option<Referred> {
+    if !matches!(table.scope(local), Scope::All) {
+        return None;
+    }
+    let (share, remote) = directory.of_share(name)?;
+    let reached = remote.smb.iter().filter(|at| at.port() == PORT);
+    let targets: Vec<IpAddr> = reached.map(SocketAddr::ip).take(MAX_LOCATIONS).collect();
+    (!targets.is_empty()).then(|| Referred {
+        share: share.to_owned(),
+        targets,
+    })
 }
 
 /// A share that a client may connect to.
@@ -80,12 +126,15 @@ pub fn find(
             encrypted: false,
         });
     }
-    let lower = name.to_lowercase();
-    let found = table.seen_at(local).find_map(|export| {
-        let share = export.share.as_ref()?;
-        (share.name.to_lowercase() == lower).then_some((export, share))
-    });
-    let (export, share) = found.ok_or(Status::BAD_NETWORK_NAME)?;
+    let Some((export, share)) = named(table, local, name) else {
+        // The owner decides who may use it.
+        let referred = elsewhere(&vfs.directory(), table, local, name);
+        return Ok(Found {
+            target: Target::Referred,
+            name: referred.ok_or(Status::BAD_NETWORK_NAME)?.share,
+            encrypted: false,
+        });
+    };
     let rule = match vfs.verdict(export, client, Protocol::Smb) {
         Verdict::Rule(rule) => rule,
         Verdict::Denied => return Err(Status::ACCESS_DENIED),

@@ -59,15 +59,20 @@ enum Walked {
     Link(FileRef, usize),
 }
 
+/// Returns the kind of objects under a tree connect.
+fn shared(target: Target) -> Result<Shared, Status> {
+    match target {
+        Target::Referred => Err(Status::PATH_NOT_COVERED),
+        Target::Pipes => Ok(Shared::Pipes),
+        Target::Volume(_) => Ok(Shared::Files),
+    }
+}
+
 impl<'a> Run<'a> {
     /// CREATE.
     pub(crate) fn create(&mut self) -> CommandResult {
         let (session, tree) = (self.session()?, self.tree()?);
-        let shared = match tree.target {
-            Target::Pipes => Shared::Pipes,
-            Target::Volume(_) => Shared::Files,
-        };
-        let request = Request::decode(self.message, shared)?;
+        let request = Request::decode(self.message, shared(tree.target)?)?;
         let request = request.for_client(session.negotiated.offer.posix);
         let root = match tree.target {
             Target::Volume(root) if !quota::is_index(&request.path) => root,

@@ -87,9 +87,9 @@ impl Run<'_> {
                 }
                 (Status::SUCCESS, interface(self.conn.local).to_vec())
             }
-            // No namespace of DFS is served (§3.3.5.15.2).
             code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => {
-                return Err(Status::FS_DRIVER_REQUIRED.into());
+                let extended = code == code::DFS_GET_REFERRALS_EX;
+                (Status::SUCCESS, self.referrals(input, extended)?)
             }
             code::PIPE_TRANSCEIVE => {
                 let open = self.open(halves)?;

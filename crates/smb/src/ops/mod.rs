@@ -3,6 +3,7 @@
 pub(crate) mod breaks;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod dfs;
 pub(crate) mod fsctl;
 pub(crate) mod ioctl;
 pub(crate) mod moved;

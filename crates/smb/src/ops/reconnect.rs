@@ -219,7 +219,7 @@ impl Run<'_> {
                 };
                 let volume = match tree.target {
                     Target::Volume(root) => Some(root.volume),
-                    Target::Pipes => None,
+                    Target::Pipes | Target::Referred => None,
                 };
                 let there = open.file().map(|file| file.id.volume) == volume;
                 open.tree.store(tree.id, Ordering::Relaxed);

@@ -32,6 +32,8 @@ const BINDING: u8 = 1;
 const ENCRYPT_DATA: u16 = 4;
 /// ShareFlags of a tree connect (§2.2.10).
 mod share_flag {
+    /// The share is in a namespace of DFS, as its root.
+    pub const DFS_ROOT: u32 = 3;
     /// Files are not to be cached offline.
     pub const NO_CACHING: u32 = 0x30;
     pub const ACCESS_BASED_DIRECTORY_ENUM: u32 = 0x800;
@@ -39,6 +41,8 @@ mod share_flag {
 }
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY (§2.2.10): opens may outlive the server.
 const CONTINUOUS_AVAILABILITY: u32 = 0x10;
+/// SMB2_SHARE_CAP_DFS (§2.2.10): paths in the share may be referred.
+const DFS: u32 = 8;
 /// Cause of a refused logon: the integrity code over the list of mechanisms is wrong.
 pub(crate) const CHANGED: &str = "its list of mechanisms was changed on the way";
 /// First bytes of every NTLM message.
@@ -132,7 +136,8 @@ fn unwrap(token: &[u8]) -> Result<Unwrapped<'_>, Stop<Failure>> {
 impl Run<'_> {
     /// NEGOTIATE (§3.3.5.4).
     pub(crate) fn negotiate(&mut self) -> CommandResult {
-        let offer = negotiate::decode(self.message)?;
+        let mut offer = negotiate::decode(self.message)?;
+        offer.dfs = self.s.vfs.directory().generation() != 0;
         let dialect = offer.dialect.ok_or(Status::NOT_SUPPORTED)?;
         let server = self.s.server();
         let token = spnego::offer(self.s.tickets().is_some());
@@ -487,12 +492,12 @@ impl Run<'_> {
         self.c.connected = Some(tree.id);
         let access_based = match target {
             Target::Volume(root) => self.is_access_based(root),
-            Target::Pipes => false,
+            Target::Pipes | Target::Referred => false,
         };
         let out = &mut self.c.out;
         out.put_u16(16);
         out.put_u8(match target {
-            Target::Volume(_) => 1,
+            Target::Volume(_) | Target::Referred => 1,
             Target::Pipes => 2,
         });
         out.put_u8(0);
@@ -500,13 +505,19 @@ impl Run<'_> {
             (share_flag::NO_CACHING, matches!(target, Target::Volume(_))),
             (share_flag::ACCESS_BASED_DIRECTORY_ENUM, access_based),
             (share_flag::ENCRYPT_DATA, encrypted),
+            (share_flag::DFS_ROOT, target == Target::Referred),
         ];
         let flags = flags.into_iter().filter(|(_, has)| *has);
         out.put_u32(flags.fold(0, |all, (flag, _)| all | flag));
-        out.put_u32(match shares::is_continuous(self.table, target) {
-            true => CONTINUOUS_AVAILABILITY,
-            false => 0,
-        });
+        let capabilities = [
+            (
+                CONTINUOUS_AVAILABILITY,
+                shares::is_continuous(self.table, target),
+            ),
+            (DFS, target == Target::Referred),
+        ];
+        let capabilities = capabilities.into_iter().filter(|(_, has)| *has);
+        out.put_u32(capabilities.fold(0, |all, (one, _)| all | one));
         out.put_u32(mask::ALL);
         Ok(Status::SUCCESS)
     }

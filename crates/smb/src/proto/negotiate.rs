@@ -48,6 +48,8 @@ impl Protection {
         }
     }
 }
+/// SMB2_GLOBAL_CAP_DFS: shares may be in a namespace of DFS.
+const DFS: u32 = 1;
 /// SMB2_GLOBAL_CAP_LARGE_MTU: requests of more than 64 KiB.
 const LARGE_MTU: u32 = 4;
 /// SMB2_GLOBAL_CAP_LEASING.
@@ -95,6 +97,8 @@ pub struct Offer {
     pub compression: Option<Algorithms>,
     /// It speaks the POSIX extensions.
     pub posix: bool,
+    /// The server was in a cluster then.
+    pub dfs: bool,
     /// It sent ciphers to choose from.
     ciphers: bool,
     /// It sent signing algorithms to choose from.
@@ -122,7 +126,8 @@ impl Offer {
             Some(Dialect::Smb210) | None => 0,
             Some(_) => self.capabilities & (MULTI_CHANNEL | PERSISTENT | DIRECTORY_LEASING),
         };
-        always | of_3 | LEASING
+        let dfs = if self.dfs { DFS } else { 0 };
+        always | of_3 | LEASING | dfs
     }
 }
 
@@ -207,6 +212,7 @@ pub fn decode(message: &[u8]) -> Result<Offer, Status> {
         },
         compression: None,
         posix: false,
+        dfs: false,
         ciphers: false,
         signers: false,
     };
