@@ -23,6 +23,7 @@ from weirtest import WEIR, Server
 
 PICTURE = "a picture of how it works, no command"
 KUBERNETES = "needs a cluster; conformance/packages/test_kubernetes.py checks the objects"
+TRIDENT = "needs a cluster; conformance/ontap and conformance/api send Trident's requests"
 TERRAFORM = "Terraform's configuration; its provider's requests are sent by conformance/api/test_terraform.py"
 
 # What is not run, by the document and the first line of the block, or a command's whole line: the reason.
@@ -41,6 +42,7 @@ NOT_RUN = {
     ("docs/start/getting-started.md", "make serve"): "builds the program in another profile; README.md's screen is compared",
     ("docs/start/getting-started.md", "sudo mount -t nfs -o vers=4.2 127.0.0.1:/vol1 /mnt"): "needs a kernel with NFS",
     ("docs/reference/api.md", 'provider "google" {'): TERRAFORM,
+    ("docs/start/trident.md", "apiVersion: trident.netapp.io/v1"): TRIDENT,
     ("docs/reference/ontap.md", "Pollers:"): "Harvest's configuration; conformance/ontap/test_harvest.py sends its poller's requests",
     ("docs/start/google-libraries.md",
      "weir tokens create app --role editor --service-account app.json --server https://storage.example.com:8049"):
