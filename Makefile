@@ -20,7 +20,7 @@ else ifneq ($(shell command -v rustup),)
 endif
 
 .NOTPARALLEL:
-.PHONY: backup csi model help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph ceph-three cluster api docs ontap lab unit alerts conformance bench peers sim sim-owner fuzz console browser dist packages
+.PHONY: backup csi model help serve tools build check test docs-site xfstests deps fmt clippy deny tidy smoke attack attack-long krb5 smb ad ceph ceph-three cluster api docs ontap lab unit alerts conformance bench peers sim sim-owner sim-large fuzz console browser dist packages
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT SMB=ADDR:PORT API=ADDR:PORT)'
@@ -32,6 +32,7 @@ help:
 	@echo 'make check    what is quick to check before a commit: form, lints, unit tests of the crates that changed'
 	@echo 'make test     everything that must pass before a change goes in'
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
+	@echo 'make sim-large  large volumes over constituents that crash, 20,000 seeds'
 	@echo 'make sim-owner  takeovers of an aggregate on RADOS, 20,000 seeds'
 	@echo 'make model    every order of events in the places without a lock around them (loom)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
@@ -218,6 +219,10 @@ sim:
 # Takeovers of an aggregate on RADOS at length: some minutes.
 sim-owner:
 	$(CARGO) run --locked -p weir-sim -- owner --seeds 20000 --start $(START)
+
+# The same of large volumes.
+sim-large:
+	$(CARGO) run --locked -p weir-sim -- large --seeds 20000 --start $(START)
 
 # Tries every order of events that the memory model allows in the places without a lock around them (weir_base::sync).
 model:

@@ -40,6 +40,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::owner::story,
     },
     Suite {
+        name: "large",
+        about: "a large volume over constituents: crashes, partitions, repeated and late messages, snapshots",
+        run: crate::large::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,
