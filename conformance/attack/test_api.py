@@ -229,7 +229,7 @@ class Folder(unittest.TestCase):
         server = Server("--api-tls", "generate", "--replication", "127.0.0.1:0")
         self.addCleanup(server.close)
         self.closed(server.data)
-        self.assertLessEqual({"catalog.db", "lock", "device", "log", "control", "api-key.pem"},
+        self.assertLessEqual({"catalog.db", "lock", "device", "log", "control", "api", "api-key.pem"},
                              set(os.listdir(server.data)))
         # One that an older version made, and one that an administrator opened by mistake.
         server.stop()

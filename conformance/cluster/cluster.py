@@ -1,14 +1,17 @@
 """A cluster of three nodes on this machine, with a PostgreSQL of its own, on a Ceph of conformance/ceph."""
 
 import glob
+import http.client
 import json
 import os
 import pwd
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
+import urllib.parse
 
 from ceph import POOL, WEIR, Ceph, free_ports
 
@@ -109,8 +112,11 @@ class Node:
             raise RuntimeError(done.stderr)
         self.start()
 
-    def start(self):
-        self.daemon = subprocess.Popen([WEIR, "node", "--data", self.data], env=self.cluster.ceph.environment,
+    def start(self, *options):
+        """Starts the daemon. Options replace those of the API, which is served without tokens otherwise."""
+        options = options or ("--api", f"{self.address}:{self.cluster.api_port}")
+        self.scheme = "https" if "--api-tls" in options else "http"
+        self.daemon = subprocess.Popen([WEIR, "node", "--data", self.data, *options], env=self.cluster.ceph.environment,
                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
         Ceph.until("the daemon answers", lambda: self.daemon.poll() is None and self.weir("cluster", "show")[0] == 0)
 
@@ -127,6 +133,35 @@ class Node:
 
     def show(self):
         return json.loads(self.does("cluster", "show", "--json"))
+
+    @property
+    def url(self):
+        return f"{self.scheme}://{self.address}:{self.cluster.api_port}"
+
+    def ask(self, method, path, body=None, token=None, **query):
+        """Status and body of an answer of this node's API."""
+        path = path if path.startswith("/") else "/v1/" + path
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        at = (self.address, self.cluster.api_port)
+        if self.scheme == "https":
+            context = ssl.create_default_context(cafile=os.path.join(self.data, "api-cert.pem"))
+            connection = http.client.HTTPSConnection(*at, timeout=60, context=context)
+        else:
+            connection = http.client.HTTPConnection(*at, timeout=60)
+        try:
+            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text.decode()
 
     def servers(self):
         """The processes of its servers, by aggregate, from their locks."""
@@ -191,6 +226,7 @@ class Cluster:
         self.postgres = Postgres()
         port = free_ports(8)
         self.ports = dict(zip(("a", "b", "c", "d"), range(port, port + 4)))
+        self.api_port = port + 4
         try:
             for number in (1, 2, 3):
                 self.nodes.append(Node(self, number))

@@ -21,7 +21,8 @@ const MAX_URI: usize = 512;
 /// Entries of the audit log in one response, unless the client wants fewer.
 const AUDIT_PAGE: u32 = 500;
 
-fn token(t: &TokenRecord) -> Object {
+/// Returns a token as it is shown, without its secret.
+pub(crate) fn token(t: &TokenRecord) -> Object {
     let mut m = Made::default();
     m.set("name", format!("tokens/{}", t.name))
         .set("role", t.role.as_str().to_ascii_uppercase())
@@ -83,6 +84,40 @@ pub async fn switch_pair(
     Ok(json!({}))
 }
 
+/// A token that is to be created.
+pub(crate) struct NewToken {
+    /// The role that it grants.
+    pub role: Role,
+    /// Time for which it is valid; `None`: until it is revoked.
+    pub lifetime: Option<Duration>,
+    /// The key of a service account.
+    pub key: Option<AccountKey>,
+}
+
+/// Reads the body of a request that creates a token.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub(crate) fn new_token(body: &[u8]) -> ApiResult<NewToken> {
+    let mut f = Fields::new(decode_body(&own::TOKEN, body)?);
+    let role = required(f.text("role").value(), "role")?;
+    let role = Role::from_name(&role.to_ascii_lowercase()).ok_or_else(|| {
+        ApiError::field(
+            "role",
+            format!(
+                "Invalid 'role' \"{}\": VIEWER, EDITOR or ADMIN",
+                abbreviate(&role)
+            ),
+        )
+    })?;
+    let ttl = f.text("ttl").value();
+    Ok(NewToken {
+        role,
+        lifetime: ttl.map(|ttl| lifetime(&ttl)).transpose()?,
+        key: account_key(&mut f)?,
+    })
+}
+
 /// Returns a new token, whose secret is in this response and nowhere else; or, with a public key, a
 /// service account, which has no secret here.
 ///
@@ -95,24 +130,12 @@ pub async fn create_token(
     body: &[u8],
 ) -> ApiResult<Value> {
     let id = check_id("tokenId", query.get("tokenId"))?;
-    let mut f = Fields::new(decode_body(&own::TOKEN, body)?);
-    let role = required(f.text("role").value(), "role")?;
-    let role = Role::from_name(&role.to_ascii_lowercase()).ok_or_else(|| {
-        ApiError::field(
-            "role",
-            format!(
-                "Invalid 'role' \"{}\": VIEWER, EDITOR or ADMIN",
-                abbreviate(&role)
-            ),
-        )
-    })?;
-    let lifetime = f
-        .text("ttl")
-        .value()
-        .map(|ttl| lifetime(&ttl))
-        .transpose()?;
+    let NewToken {
+        role,
+        lifetime,
+        key,
+    } = new_token(body)?;
     let control = app.control();
-    let key = account_key(&mut f)?;
     if query.flag(VALIDATE_ONLY)? {
         let checked = control.check_token(&id, role, lifetime, key, actor).await;
         let record = checked.map_err(ApiError::refused)?;

@@ -40,10 +40,15 @@ pub(crate) struct BothApis;
 
 /// Returns the service: everything that the listener serves.
 pub fn router(state: AppState, gate: Gate) -> Router {
-    Router::new().fallback(serve).with_state((state, gate))
+    Router::new().fallback(routed).with_state((state, gate))
 }
 
-async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+async fn routed(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+    serve(app, gate, request).await
+}
+
+/// Answers a request, from its head on.
+pub(crate) async fn serve(app: AppState, gate: Gate, request: Request) -> Response {
     let begun = tokio::time::Instant::now();
     let mut reply = dispatch(app.clone(), gate, request).await;
     app.record(reply.status().as_u16(), begun.elapsed());
@@ -60,13 +65,16 @@ async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
     if let Some(file) = console::answer(request.method(), path, request.headers()) {
         return file;
     }
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    if gate == Gate::Daemon && head.headers.contains_key(gate::BOTH) {
+        head.extensions.insert(BothApis);
+    }
     if head.uri.path() == logins::PATH && matches!(head.method, Method::POST | Method::DELETE) {
         return sign(&app, gate, &head, body).await;
     }
     if head.uri.path() == logins::GRANT_PATH && head.method == Method::POST {
         let body = Unread::new(&head.headers, body);
-        return logins::grant(&app, gate == Gate::Loopback, &head, body).await;
+        return logins::grant(&app, gate != Gate::Tokens, &head, body).await;
     }
     let actor = match admit(&app, gate, &head).await {
         Ok(actor) => actor,
@@ -88,7 +96,7 @@ async fn dispatch(app: AppState, gate: Gate, request: Request) -> Response {
 async fn sign(app: &AppState, gate: Gate, head: &Parts, body: axum::body::Body) -> Response {
     let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
     let body = Unread::new(&head.headers, body);
-    match logins::answer(app, gate == Gate::Loopback, head, from, body).await {
+    match logins::answer(app, gate != Gate::Tokens, head, from, body).await {
         Ok(reply) => {
             if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
                 slot.passed();
@@ -122,7 +130,7 @@ fn probe(app: &AppState, method: &axum::http::Method, path: &str) -> Option<Resp
 }
 
 /// Returns an error in the form of the API that was asked.
-fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
+pub(crate) fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
     if ontap {
         let mut refusal = ontap_response(&Reply::refused(&Refusal::general(&e)));
         e.add_retry_after(refusal.headers_mut());
@@ -150,6 +158,7 @@ pub(crate) async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult
                 ..Actor::local()
             }
         }
+        Gate::Daemon => gate::on_behalf(head)?,
         Gate::Tokens => {
             let credential = Credential::of(head)?;
             logins::admit(app, &credential, from).await?
@@ -276,7 +285,7 @@ fn stream(
     query: &Query,
 ) -> ApiResult<Response> {
     let token = match gate {
-        Gate::Loopback => None,
+        Gate::Loopback | Gate::Daemon => None,
         Gate::Tokens => {
             let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
             Some((Credential::of(head)?, from))
@@ -290,7 +299,7 @@ fn stream(
 }
 
 /// Returns a response in JSON.
-fn json(status: StatusCode, value: &Value) -> Response {
+pub(crate) fn json(status: StatusCode, value: &Value) -> Response {
     let mut r = (status, value.to_string()).into_response();
     r.headers_mut().insert(
         header::CONTENT_TYPE,
@@ -316,6 +325,11 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
     if path == "/health" {
         return Some(health(&app.0.problems.as_ref()?()));
     }
+    documents(path)
+}
+
+/// Returns a description of the APIs.
+pub(crate) fn documents(path: &str) -> Option<Response> {
     let (kind, text) = match path {
         "/openapi" | "/openapi/" => ("text/html; charset=utf-8", INDEX.to_owned()),
         "/openapi/weir-v1.json" => ("application/json", openapi::document(Api::Own)),
@@ -331,7 +345,7 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
 
 /// Returns 200 if requests are served, with the warnings that there are; else 503, so that a probe
 /// need not read the body.
-fn health(problems: &[Problem]) -> Response {
+pub(crate) fn health(problems: &[Problem]) -> Response {
     let (status, word) = if problems.iter().any(|p| p.fatal) {
         (StatusCode::SERVICE_UNAVAILABLE, "FAILED")
     } else if problems.is_empty() {
@@ -358,7 +372,7 @@ fn health(problems: &[Problem]) -> Response {
     )
 }
 
-fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiError> {
+pub(crate) fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiError> {
     let path = crate::json::abbreviate(path);
     let (status, http, reason) = match why {
         NoRoute::NoPath => (Status::NotFound, None, "NO_SUCH_PATH"),
@@ -370,7 +384,7 @@ fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiErr
     e
 }
 
-fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str {
+pub(crate) fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str {
     match route.api {
         Api::Netapp => lro::domain(weir_control::Surface::Netapp),
         Api::Filestore => lro::domain(weir_control::Surface::Filestore),
@@ -391,7 +405,7 @@ fn mount_address(at: Mounts, ends: Option<Ends>) -> Mounts {
     }
 }
 
-fn ontap_response(reply: &Reply) -> Response {
+pub(crate) fn ontap_response(reply: &Reply) -> Response {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut r = (status, reply.body.to_string()).into_response();
     r.headers_mut().insert(
@@ -414,7 +428,7 @@ fn ontap_response(reply: &Reply) -> Response {
 }
 
 /// Returns the role that a request takes: viewers may have any change checked.
-fn asked_role(route: &Route, query: &Query) -> ApiResult<Role> {
+pub(crate) fn asked_role(route: &Route, query: &Query) -> ApiResult<Role> {
     let asks = route.parameters().contains(&VALIDATE_ONLY) && query.flag(VALIDATE_ONLY)?;
     // The answer to a restore tells of a file, so that its dry run takes the role of a search.
     let tells = matches!(route.action, Action::RestoreFile(_));

@@ -155,6 +155,53 @@ impl ApiError {
         e
     }
 
+    /// Reads the body of an error that a server of this program has sent.
+    pub(crate) fn of_body(body: &[u8]) -> Box<ApiError> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let error = body.get("error").cloned().unwrap_or_default();
+        let text = |value: &Value, name: &str| {
+            let text = value.get(name).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let status = Status::from_name(&text(&error, "status")).unwrap_or(Status::Internal);
+        let mut out = ApiError::new(status, "", text(&error, "message"));
+        let code = error.get("code").and_then(Value::as_u64);
+        out.http = code.and_then(|code| u16::try_from(code).ok());
+        for detail in error
+            .get("details")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            match text(detail, "@type").rsplit('.').next() {
+                Some("ErrorInfo") => {
+                    out.reason = text(detail, "reason");
+                    out.domain = match text(detail, "domain").as_str() {
+                        "netapp.googleapis.com" => "netapp.googleapis.com",
+                        "file.googleapis.com" => "file.googleapis.com",
+                        _ => OWN_DOMAIN,
+                    };
+                    let all = detail.get("metadata").and_then(Value::as_object);
+                    let all = all.into_iter().flatten();
+                    let pair = |(name, value): (&String, &Value)| {
+                        Some((name.clone(), value.as_str()?.to_owned()))
+                    };
+                    out.metadata = all.filter_map(pair).collect();
+                }
+                Some("BadRequest") => {
+                    let all = detail.get("fieldViolations").and_then(Value::as_array);
+                    let violation = |one: &Value| Violation {
+                        field: text(one, "field"),
+                        description: text(one, "description"),
+                    };
+                    out.violations = all.into_iter().flatten().map(violation).collect();
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
     /// Returns the HTTP status line's code.
     pub fn code(&self) -> u16 {
         self.http.unwrap_or(self.status.http())
@@ -298,6 +345,16 @@ mod tests {
                 ],
             }})
         );
+    }
+
+    #[test]
+    fn an_error_is_read_back() {
+        let mut e = ApiError::field("capacityGib", "must be positive");
+        e.domain = "file.googleapis.com";
+        e.metadata.push(("rule".to_owned(), "x".to_owned()));
+        let read = ApiError::of_body(e.body().to_string().as_bytes());
+        assert_eq!(read.body(), e.body());
+        assert_eq!(ApiError::of_body(b"?").code(), 500);
     }
 
     #[test]

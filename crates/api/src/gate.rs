@@ -20,6 +20,45 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use weir_control::{Actor, Role, Status};
 
+/// Header in which a node's daemon names the caller of a request that it passes on: the role, the
+/// address or `-`, and the name. Only the daemon's socket reads it.
+pub const ACTOR: HeaderName = HeaderName::from_static("weir-actor");
+
+/// Header by which a node asks for the operations of both APIs, as calls over gRPC do.
+pub const BOTH: HeaderName = HeaderName::from_static("weir-both-apis");
+
+/// Returns a caller as the header [`ACTOR`] names it.
+pub fn actor_line(actor: &Actor) -> String {
+    let address = actor.address.map_or("-".to_owned(), |ip| ip.to_string());
+    format!("{} {address} {}", actor.role.as_str(), actor.name)
+}
+
+/// Returns the caller on whose behalf a daemon sends a request; without the header, the daemon
+/// itself.
+///
+/// # Errors
+/// INVALID_ARGUMENT: the header is malformed.
+pub fn on_behalf(head: &Parts) -> ApiResult<Actor> {
+    let Some(line) = single(&head.headers, ACTOR)? else {
+        return Ok(Actor::local());
+    };
+    let read = || {
+        let mut words = line.splitn(3, ' ');
+        let role = Role::from_name(words.next()?)?;
+        let address = match words.next()? {
+            "-" => None,
+            ip => Some(ip.parse().ok()?),
+        };
+        let name = words.next().filter(|name| !name.is_empty())?.into();
+        Some(Actor {
+            name,
+            role,
+            address,
+        })
+    };
+    read().ok_or_else(|| malformed(format!("Malformed header: {ACTOR}")))
+}
+
 /// Returns the token of a request: as bearer, or, as ONTAP's clients send it, as the password of
 /// whatever user.
 ///
@@ -340,6 +379,31 @@ mod tests {
             let request = Request::builder().uri(target).header("host", "127.0.0.1");
             let head = request.body(()).unwrap().into_parts().0;
             assert_eq!(same_machine(&head).is_ok(), ok, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_names_the_caller() {
+        let actor = Actor {
+            name: "ops team".into(),
+            role: Role::Editor,
+            address: Some("10.0.0.9".parse().unwrap()),
+        };
+        let line = actor_line(&actor);
+        let read = on_behalf(&head(&[("weir-actor", &line)])).unwrap();
+        assert_eq!((&*read.name, read.role), ("ops team", Role::Editor));
+        assert_eq!(read.address, actor.address);
+        assert_eq!(on_behalf(&head(&[])).unwrap().role, Role::Admin);
+        for wrong in [
+            "",
+            "editor",
+            "editor -",
+            "king - a",
+            "editor x a",
+            "editor - ",
+        ] {
+            let refused = on_behalf(&head(&[("weir-actor", wrong)]));
+            assert_eq!(refused.unwrap_err().code(), 400, "{wrong}");
         }
     }
 

@@ -5,28 +5,27 @@
 //! [`crate::stream`] keeps to it. What a head may hold is bounded here, bodies where they are read.
 //! A connection that begins as HTTP/2 is one of gRPC ([`crate::grpc`]).
 
-use crate::app::router;
 use crate::connections::{Connections, HEAD_TIME, Slot};
 use crate::grpc;
+use crate::service::{Service, Single};
 use crate::state::{AppState, Ends, Gate};
 use crate::stream::Timed;
 use crate::tls::Tls;
-use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
-use tower::ServiceExt as _;
-use weir_base::limits::api::MAX_HEAD;
+use weir_base::limits::api::{MAX_API_CONNECTIONS, MAX_HEAD};
 
 /// A handshake has to be over within this.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -40,6 +39,15 @@ pub enum Access {
     Loopback,
     /// Holders of a token, over TLS.
     Tokens(Tls),
+}
+
+impl Access {
+    fn gate(&self) -> Gate {
+        match self {
+            Access::Loopback => Gate::Loopback,
+            Access::Tokens(_) => Gate::Tokens,
+        }
+    }
 }
 
 /// Reason why [`serve`] would not begin.
@@ -82,17 +90,92 @@ pub async fn serve(
     access: Access,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Refused> {
+    let gate = access.gate();
+    let service = Arc::new(Single { app: state, gate });
+    serve_by(listener, service, &access, shutdown).await
+}
+
+/// Serves a node's daemon at a socket that only the server's user reaches: requests on behalf of
+/// callers that the daemon has admitted.
+pub async fn serve_daemon(
+    listener: UnixListener,
+    state: AppState,
+    shutdown: impl Future<Output = ()>,
+) {
+    let gate = Gate::Daemon;
+    let service = Arc::new(Single { app: state, gate });
+    let places = Arc::new(Semaphore::new(MAX_API_CONNECTIONS));
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let ends = Ends {
+        remote: here,
+        local: here,
+    };
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => return,
+            accepted = accept_one(&listener, &places) => accepted,
+        };
+        let (stream, place) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                tracing::warn!("cannot accept a connection of the daemon: {e}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let service = Arc::clone(&service);
+        let answers = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ends);
+            let service = Arc::clone(&service);
+            async move {
+                let reply = service.serve(request.map(axum::body::Body::new)).await;
+                Ok::<_, Infallible>(reply)
+            }
+        });
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .max_buf_size(MAX_HEAD)
+                .serve_connection(TokioIo::new(stream), answers);
+            if let Err(e) = connection.await {
+                tracing::debug!("a connection of the daemon: {e}");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn accept_one(
+    listener: &UnixListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await;
+    let place = place.map_err(io::Error::other)?;
+    Ok((listener.accept().await?.0, place))
+}
+
+/// Serves by a service, as [`serve`] does.
+///
+/// # Errors
+/// See [`Refused`].
+pub(crate) async fn serve_by(
+    listener: TcpListener,
+    service: Arc<dyn Service>,
+    access: &Access,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Refused> {
     let address = listener.local_addr()?;
-    let (gate, tls) = match &access {
+    let tls = match access {
         Access::Loopback if !address.ip().to_canonical().is_loopback() => {
             return Err(Refused::Open(address));
         }
-        Access::Loopback => (Gate::Loopback, None),
-        Access::Tokens(tls) => (Gate::Tokens, Some(tls.clone())),
+        Access::Loopback => None,
+        Access::Tokens(tls) => Some(tls.clone()),
     };
+    let open = tls.is_none();
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let router = router(state.clone(), gate);
     let connections = Arc::new(Connections::default());
     let (ending, ended) = watch::channel(false);
     tokio::pin!(shutdown);
@@ -114,14 +197,12 @@ pub async fn serve(
                 continue;
             }
         };
-        let Some(slot) = connections.admit(remote.ip(), gate == Gate::Loopback) else {
+        let Some(slot) = connections.admit(remote.ip(), open) else {
             tracing::debug!("closed an API connection from {remote}: too many connections");
             continue;
         };
         let connection = Connection {
-            app: state.clone(),
-            gate,
-            router: router.clone(),
+            service: Arc::clone(&service),
             tls: tls.clone(),
             ended: ended.clone(),
             remote,
@@ -136,7 +217,7 @@ pub async fn serve(
         });
     }
     drop(listener);
-    state.end_streams();
+    service.end_streams();
     drop(ended);
     ending.send_replace(true);
     // `closed` is ready when every connection has dropped its receiver.
@@ -145,9 +226,7 @@ pub async fn serve(
 }
 
 struct Connection {
-    app: AppState,
-    gate: Gate,
-    router: Router,
+    service: Arc<dyn Service>,
     tls: Option<Tls>,
     ended: watch::Receiver<bool>,
     remote: SocketAddr,
@@ -193,30 +272,29 @@ impl Connection {
         if ahead == grpc::PREFACE {
             let stream = Timed::new(stream, ahead, Arc::clone(&self.slot)).unhurried();
             let server = grpc::Server {
-                app: self.app,
-                gate: self.gate,
+                service: self.service,
                 ends,
                 slot: self.slot,
                 ended: self.ended,
             };
             return server.serve(stream).await;
         }
-        let (router, slot) = (self.router.clone(), Arc::clone(&self.slot));
-        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        let (service, slot) = (Arc::clone(&self.service), Arc::clone(&self.slot));
+        let answers = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             let working = slot.work();
             request.extensions_mut().insert(ends);
             request.extensions_mut().insert(Arc::clone(&slot));
-            let reply = router.clone().oneshot(request.map(axum::body::Body::new));
+            let service = Arc::clone(&service);
             async move {
-                let reply = reply.await;
+                let reply = service.serve(request.map(axum::body::Body::new)).await;
                 drop(working);
-                reply
+                Ok::<_, Infallible>(reply)
             }
         });
         let stream = Timed::new(stream, ahead, Arc::clone(&self.slot));
         let connection = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(stream), answers);
         tokio::pin!(connection);
         loop {
             tokio::select! {

@@ -125,7 +125,7 @@ impl Logins {
     }
 
     /// Admits one more token of an address, or refuses it after too many wrong ones.
-    fn may_try(&self, address: IpAddr, token: &TokenHash, now: i64) -> ApiResult<()> {
+    pub(crate) fn may_try(&self, address: IpAddr, token: &TokenHash, now: i64) -> ApiResult<()> {
         let mut held = self.held();
         let age = |wrong: &Wrong| now.saturating_sub(wrong.since);
         let left = match held.wrong.get(&address) {
@@ -149,7 +149,7 @@ impl Logins {
         Err(refusal)
     }
 
-    fn was_right(&self, token: TokenHash) {
+    pub(crate) fn was_right(&self, token: TokenHash) {
         let mut held = self.held();
         if held.right.len() >= MAX_RIGHT_TOKENS && !held.right.contains(&token) {
             held.right.clear();
@@ -157,7 +157,7 @@ impl Logins {
         held.right.insert(token);
     }
 
-    fn was_wrong(&self, address: IpAddr, token: &TokenHash, now: i64) {
+    pub(crate) fn was_wrong(&self, address: IpAddr, token: &TokenHash, now: i64) {
         let mut held = self.held();
         held.right.remove(token);
         let recent = |wrong: &Wrong| now.saturating_sub(wrong.since) < WRONG_TOKEN_SECONDS;

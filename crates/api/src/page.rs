@@ -32,6 +32,8 @@ pub struct ListQuery {
 #[derive(Debug)]
 struct Key {
     path: Vec<&'static str>,
+    /// Kind of the field at the end of the path.
+    kind: Kind,
     descending: bool,
 }
 
@@ -199,6 +201,55 @@ impl ListQuery {
         }
     }
 
+    /// Returns the maximum number of resources of the page.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Lowers the maximum number of resources of the page.
+    pub fn shrink(&mut self, most: usize) {
+        self.size = self.size.min(most);
+    }
+
+    /// Returns the page and its token, out of resources on the wire that several servers have
+    /// returned for this question; `more`: one of them has more.
+    pub fn merged(&self, resources: Vec<Value>, more: bool) -> (Vec<Value>, String) {
+        let mut all: Vec<(Vec<Value>, String, Value)> = Vec::with_capacity(resources.len());
+        for resource in resources {
+            let object = resource.as_object();
+            let keys = object.map_or_else(Vec::new, |object| self.keys_on_wire(object));
+            let name = resource.get("name").and_then(Value::as_str);
+            all.push((keys, sorted_name(name.unwrap_or_default()), resource));
+        }
+        // Stable: of two servers that have the name, the first is shown.
+        all.sort_by(|a, b| self.compare((&a.0, &a.1), (&b.0, &b.1)));
+        all.dedup_by(|a, b| a.1 == b.1);
+        let more = more || all.len() > self.size;
+        all.truncate(self.size);
+        let next = match all.last() {
+            Some((keys, name, _)) if more => self.token(keys, name),
+            _ => String::new(),
+        };
+        (
+            all.into_iter().map(|(.., resource)| resource).collect(),
+            next,
+        )
+    }
+
+    /// Returns the keys of a resource on the wire, as they are in normal form.
+    fn keys_on_wire(&self, object: &Object) -> Vec<Value> {
+        let keys = self.keys(object).into_iter().zip(&self.order);
+        let normal = keys.map(|(value, key)| match (key.kind, &value) {
+            (Kind::Int64, Value::String(text)) => text.parse().map_or(value, |n: i64| json!(n)),
+            (Kind::Enum(of), Value::Number(n)) => {
+                let name = n.as_i64().and_then(|n| of.name_of(n));
+                name.map_or(Value::Null, |name| json!(name))
+            }
+            _ => value,
+        });
+        normal.collect()
+    }
+
     fn keys(&self, object: &Object) -> Vec<Value> {
         self.order
             .iter()
@@ -229,6 +280,14 @@ impl ListQuery {
     fn token(&self, keys: &[Value], name: &str) -> String {
         URL_SAFE_NO_PAD.encode(json!([self.fingerprint, keys, name]).to_string())
     }
+}
+
+/// Returns a full name, `projects/P/locations/L/COLLECTION/ID`, as text that sorts as names do:
+/// part by part.
+fn sorted_name(name: &str) -> String {
+    let mut parts = name.split('/').skip(1).step_by(2);
+    let parts = [parts.next(), parts.next(), parts.next()];
+    parts.map(Option::unwrap_or_default).join("\0")
 }
 
 /// Compares two values: absent before present, numbers as numbers, text as text.
@@ -267,7 +326,7 @@ fn order(message: &'static Message, text: &str) -> ApiResult<Vec<Key>> {
             (Some("desc"), None) => true,
             _ => return Err(bad("after a field comes nothing, 'asc' or 'desc'")),
         };
-        let path = sortable(message, field).ok_or_else(|| {
+        let (path, kind) = sortable(message, field).ok_or_else(|| {
             bad(&format!(
                 "'{}' is not a field to order by",
                 abbreviate(field)
@@ -276,13 +335,17 @@ fn order(message: &'static Message, text: &str) -> ApiResult<Vec<Key>> {
         if out.len() == MAX_ORDER_KEYS {
             return Err(bad("too many fields"));
         }
-        out.push(Key { path, descending });
+        out.push(Key {
+            path,
+            kind,
+            descending,
+        });
     }
     Ok(out)
 }
 
 /// Returns the path of a field that has one value with an order.
-fn sortable(message: &'static Message, path: &str) -> Option<Vec<&'static str>> {
+fn sortable(message: &'static Message, path: &str) -> Option<(Vec<&'static str>, Kind)> {
     let mut at = message;
     let mut out = Vec::new();
     let mut rest = path;
@@ -299,7 +362,7 @@ fn sortable(message: &'static Message, path: &str) -> Option<Vec<&'static str>> 
                 rest = tail;
             }
             (Kind::Message(_) | Kind::Labels | Kind::Any, _) | (_, Some(_)) => return None,
-            (_, None) => return Some(out),
+            (kind, None) => return Some((out, kind)),
         }
     }
 }
@@ -430,6 +493,66 @@ mod tests {
             for i in (0..25).filter(|i| ![3, 12, 22].contains(i)) {
                 assert!(got.contains(&format!("v{i:02}")), "{i} of {order_by:?}");
             }
+        }
+    }
+
+    #[test]
+    fn pages_of_several_servers_are_one_list() {
+        let resource = |i: usize| {
+            let name = format!("projects/p/locations/l/volumes/v{i:02}");
+            json!({"name": name, "capacityGib": i % 4, "description": format!("d{}", i % 3)})
+        };
+        // Each server has the resources in the order of their names, as its catalog has them.
+        let server = |n: usize| (0..25).filter(move |i| i % 3 == n).map(resource);
+        let object = |v: &Value| v.as_object().cloned().unwrap();
+        for (size, order_by, filter) in [
+            ("1", None, None),
+            ("4", Some("capacityGib desc,name"), None),
+            ("7", Some("description"), Some("capacityGib>0")),
+            ("25", Some("description desc"), None),
+            ("30", None, Some("description=d1")),
+        ] {
+            let (mut token, mut got, mut want) = (String::new(), Vec::new(), Vec::new());
+            let params = |token| ListParams {
+                page_size: Some(size),
+                page_token: Some(token),
+                order_by,
+                filter,
+            };
+            loop {
+                let q = ListQuery::parse(&VOLUME, "c", params(&token)).unwrap();
+                let (mut all, mut more) = (Vec::new(), false);
+                for n in 0..3 {
+                    let names: Vec<(String, Value)> = server(n)
+                        .map(|v| (sorted_name(v["name"].as_str().unwrap()), v))
+                        .collect();
+                    let page = q.page(names.iter(), |(name, _)| name, |(_, v)| object(v));
+                    more |= !page.next.is_empty();
+                    // On the wire, as JSON's mapping has 64-bit integers.
+                    all.extend(page.items.into_iter().map(|(_, o)| {
+                        crate::json::encode(&VOLUME, &o, crate::json::EnumsAs::Names)
+                    }));
+                }
+                let (items, next) = q.merged(all, more);
+                got.extend(items.iter().map(|v| v["name"].clone()));
+                assert!(items.len() <= size.parse().unwrap());
+                token = next;
+                if token.is_empty() {
+                    break;
+                }
+            }
+            let whole = ListParams {
+                page_size: None,
+                ..params("")
+            };
+            let q = ListQuery::parse(&VOLUME, "c", whole).unwrap();
+            let names: Vec<(String, Value)> = (0..25)
+                .map(resource)
+                .map(|v| (sorted_name(v["name"].as_str().unwrap()), v))
+                .collect();
+            let page = q.page(names.iter(), |(name, _)| name, |(_, v)| object(v));
+            want.extend(page.items.iter().map(|(_, o)| o["name"].clone()));
+            assert_eq!(got, want, "{size} {order_by:?} {filter:?}");
         }
     }
 

@@ -170,7 +170,7 @@ impl AppState {
     }
 
     /// Ends streams of live data: the server stops.
-    pub(crate) fn end_streams(&self) {
+    pub fn end_streams(&self) {
         if let Some(live) = &self.0.live {
             live.book.close();
         }
@@ -191,6 +191,9 @@ pub enum Gate {
     /// No means: every client that reaches the listener is trusted, so it is to be on a loopback
     /// address.
     Loopback,
+    /// The node's daemon, over a socket that only the server's user reaches. It has admitted the
+    /// caller, whom a header names ([`ACTOR`](crate::gate::ACTOR)).
+    Daemon,
     /// Holders of a token.
     Tokens,
 }

@@ -32,6 +32,7 @@ async fn a_pair_and_what_it_costs() {
             sent_per_written: Some(1.0625),
         },
         trouble: None,
+        in_cluster: false,
     });
     let nodes = n.get("cluster/nodes?fields=*").await;
     let node = format!(

@@ -81,6 +81,13 @@ impl Commands for ClusterCommands {
                 let node = Some(node).filter(|node| !node.is_empty());
                 Session::open(self)?.move_to(name, node, say)
             }
+            ("cluster", "begin-drain", node) => Session::open(self)?.begin_drain(node),
+            ("aggregate", "begin-move", text) => {
+                let (name, node) = text.split_once(' ').unwrap_or((text, ""));
+                let node = Some(node).filter(|node| !node.is_empty());
+                let to = Session::open(self)?.begin_move(name, node)?;
+                Ok(format!("{name} moves to {}", to.node()))
+            }
             ("cluster", "drain", node) => Session::open(self)?.drain(node, say),
             ("cluster", "undrain", node) => Session::open(self)?.undrain(node),
             ("cluster", "remove", node) => Session::open(self)?.remove(node),
@@ -112,6 +119,22 @@ impl ClusterCommands {
             known: &known,
             now: self.clock.monotonic(),
         })
+    }
+}
+
+/// Begin of a move.
+enum Begun {
+    /// The node owns the aggregate already.
+    There(String),
+    /// The aggregate goes to the node.
+    Moves(String),
+}
+
+impl Begun {
+    fn node(&self) -> &str {
+        match self {
+            Begun::There(node) | Begun::Moves(node) => node,
+        }
     }
 }
 
@@ -228,8 +251,8 @@ impl Session {
         ))
     }
 
-    fn move_to(&mut self, name: &str, node: Option<&str>, say: &mut Say<'_>) -> Result<String> {
-        let mut set = None;
+    /// Sets the wanted owner of an aggregate.
+    fn begin_move(&mut self, name: &str, node: Option<&str>) -> Result<Begun> {
         for _ in 0..TRIES {
             let view = self.view()?;
             let row = known_aggregate(&view, name)?.clone();
@@ -238,15 +261,21 @@ impl Session {
                 .real_owner(&row)
                 .is_some_and(|(real, _)| real.name == to)
             {
-                return Ok(format!("{to} owns {name} already"));
+                return Ok(Begun::There(to));
             }
             let done = self.database.set_target(&row, Some(&to));
             if self.runtime.block_on(done)? {
-                set = Some(to);
-                break;
+                return Ok(Begun::Moves(to));
             }
         }
-        let to = set.context("cannot move the aggregate: its row changes too often (try again)")?;
+        bail!("cannot move the aggregate: its row changes too often (try again)")
+    }
+
+    fn move_to(&mut self, name: &str, node: Option<&str>, say: &mut Say<'_>) -> Result<String> {
+        let to = match self.begin_move(name, node)? {
+            Begun::There(to) => return Ok(format!("{to} owns {name} already")),
+            Begun::Moves(to) => to,
+        };
         loop {
             let view = self.view()?;
             let row = known_aggregate(&view, name)?;
@@ -264,7 +293,8 @@ impl Session {
         }
     }
 
-    fn drain(&mut self, node: &str, say: &mut Say<'_>) -> Result<String> {
+    /// Notes that a node is to have no aggregates.
+    fn begin_drain(&mut self, node: &str) -> Result<String> {
         let set = self
             .runtime
             .block_on(self.database.set_drained(node, true))?;
@@ -272,6 +302,11 @@ impl Session {
             set,
             "cannot drain {node}: no node of the cluster has this name"
         );
+        Ok(format!("{node} is being drained"))
+    }
+
+    fn drain(&mut self, node: &str, say: &mut Say<'_>) -> Result<String> {
+        self.begin_drain(node)?;
         loop {
             let view = self.view()?;
             let rows = view.aggregates.values();

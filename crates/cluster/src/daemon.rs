@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use weir_base::limits::cluster::{GAP, ROUND};
 use weir_base::{Clock, small_file};
 
+use crate::conditions::{Fact, facts};
 use crate::config::Config;
 use crate::database::{Beat, Database, Round};
 use crate::directory::{self, Directory};
-use crate::rows::{Aggregate, Assignment, Child, Node, View};
+use crate::rows::{Aggregate, Assignment, Child, Node, NodeApi, Token, View};
 use crate::rules::{Act, act, decide};
 use crate::servers::Servers;
 
@@ -56,6 +57,15 @@ impl Known {
         }
         view
     }
+
+    /// Returns the faults of the cluster, as the node `this` knows them.
+    pub fn facts(&self, now: Duration, this: &str) -> Vec<Fact> {
+        let outage = self.outage.as_ref();
+        facts(
+            &self.view_at(now, this),
+            outage.map(|(_, why)| why.as_str()),
+        )
+    }
 }
 
 /// A newest view in its file.
@@ -80,10 +90,12 @@ pub struct Daemon {
     /// Time of the last round that the database answered.
     last: Option<Duration>,
     /// Rows as they were written to the file.
-    kept: BTreeMap<String, Aggregate>,
     directory: Directory,
     /// Hashes of the directory as it was written to folders.
     written: BTreeMap<PathBuf, i64>,
+    kept: (BTreeMap<String, Aggregate>, Vec<Token>),
+    /// Place at which this node answers the API.
+    api: Option<NodeApi>,
 }
 
 /// Parts that a daemon is started with.
@@ -100,6 +112,8 @@ pub struct Start<'a> {
     pub clock: Arc<dyn Clock>,
     /// A name that no other start of a daemon has.
     pub holder: String,
+    /// Place at which this node answers the API.
+    pub api: Option<NodeApi>,
 }
 
 impl Daemon {
@@ -115,6 +129,7 @@ impl Daemon {
             version,
             clock,
             holder,
+            api,
         } = start;
         let text = small_file::read(&folder.join(VIEW)).context("reading the newest view")?;
         // A damaged file is as none: the database has the rows.
@@ -147,9 +162,10 @@ impl Daemon {
             holder,
             term: None,
             last: None,
-            kept: view.aggregates,
             directory,
             written: BTreeMap::new(),
+            kept: (view.aggregates, view.tokens),
+            api,
         })
     }
 
@@ -184,6 +200,7 @@ impl Daemon {
             drained: false,
             silent: Duration::ZERO,
             children: children.clone(),
+            api: self.api.clone(),
         };
         let beat = Beat {
             node: &node,
@@ -223,6 +240,8 @@ impl Daemon {
             }
         }
         self.exchange(now, fresh).await;
+        let found = self.known.lock().facts(now, &self.config.name);
+        self.servers.tell(&found);
         self.lead(now).await;
         self.carry_out(&children, fresh).await;
     }
@@ -301,12 +320,12 @@ impl Daemon {
 
     /// Writes the rows to the file of the newest view if they have changed.
     fn keep(&mut self, view: &View) -> Result<()> {
-        if self.kept == view.aggregates {
+        if self.kept.0 == view.aggregates && self.kept.1 == view.tokens {
             return Ok(());
         }
         let kept = serde_json::to_vec(&Kept { view: view.clone() })?;
         small_file::replace(&self.folder, VIEW, &kept).context("writing the newest view")?;
-        self.kept.clone_from(&view.aggregates);
+        self.kept = (view.aggregates.clone(), view.tokens.clone());
         Ok(())
     }
 

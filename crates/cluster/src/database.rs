@@ -12,42 +12,46 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 use weir_base::limits::cluster::{
     AGGREGATES_MAX, DATABASE_PATIENCE, LEADER_LEASE, LISTING_BYTES, NODES_MAX, SETTINGS_BYTES,
+    TOKENS_MAX,
 };
 
-use crate::directory::{Directory, Entry, digest};
-use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, View};
+use crate::directory::{Directory, Entry, digest};use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, Token, View};
 use crate::rules::Change;
 
 /// Version of the tables.
 const VERSION: i32 = 2;
 
 /// Statements that create the tables. Heartbeats need not outlive a crash of the database.
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "CREATE TABLE weir_cluster (version INTEGER NOT NULL, secret TEXT NOT NULL, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp())",
     "CREATE TABLE weir_cluster_leader (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), node TEXT NOT NULL, \
      holder TEXT NOT NULL, term BIGINT NOT NULL, expires TIMESTAMPTZ NOT NULL)",
     "CREATE TABLE weir_cluster_nodes (name TEXT PRIMARY KEY, address TEXT NOT NULL, \
      version TEXT NOT NULL, memory BIGINT NOT NULL, drained BOOLEAN NOT NULL DEFAULT FALSE, \
-     heartbeat TIMESTAMPTZ NOT NULL, children TEXT NOT NULL)",
+     heartbeat TIMESTAMPTZ NOT NULL, children TEXT NOT NULL, api TEXT)",
     "CREATE TABLE weir_cluster_aggregates (name TEXT PRIMARY KEY, kind TEXT NOT NULL, place TEXT NOT NULL UNIQUE, \
      settings TEXT NOT NULL, owner TEXT, standby TEXT, target TEXT, target_epoch BIGINT, epoch BIGINT NOT NULL DEFAULT 0, \
      deleting BOOLEAN NOT NULL DEFAULT FALSE, created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), \
      version BIGINT NOT NULL DEFAULT 0)",
     "CREATE TABLE weir_cluster_volumes (aggregate TEXT PRIMARY KEY, epoch BIGINT NOT NULL, digest BIGINT NOT NULL, content TEXT NOT NULL)",
+    "CREATE TABLE weir_cluster_tokens (name TEXT PRIMARY KEY, role TEXT NOT NULL, hash TEXT NOT NULL, \
+     created TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), created_by TEXT NOT NULL, expires TIMESTAMPTZ)",
 ];
 
 /// Number of the lock that keeps two programs from creating the tables at once.
 const CREATION_LOCK: i64 = 0x7765_6972_636c;
 
-const BEAT: &str = "INSERT INTO weir_cluster_nodes (name, address, version, memory, heartbeat, children) \
-    VALUES ($1, $2, $3, $4, clock_timestamp(), $5) ON CONFLICT (name) DO UPDATE SET address = $2, \
-    version = $3, memory = $4, heartbeat = clock_timestamp(), children = $5";
+const BEAT: &str = "INSERT INTO weir_cluster_nodes (name, address, version, memory, heartbeat, children, api) \
+    VALUES ($1, $2, $3, $4, clock_timestamp(), $5, $6) ON CONFLICT (name) DO UPDATE SET address = $2, \
+    version = $3, memory = $4, heartbeat = clock_timestamp(), children = $5, api = $6";
 const LEASE: &str = "UPDATE weir_cluster_leader SET node = $1, holder = $2, \
     term = CASE WHEN holder = $2 AND term = $3 THEN term ELSE term + 1 END, \
     expires = clock_timestamp() + $4 * interval '1 second' \
     WHERE (holder = $2 AND term = $3) OR expires < clock_timestamp() RETURNING term";
 const NODES: &str = "SELECT name, address, version, memory, drained, \
-    extract(epoch FROM clock_timestamp() - heartbeat)::float8 AS silent, children FROM weir_cluster_nodes";
+    extract(epoch FROM clock_timestamp() - heartbeat)::float8 AS silent, children, api FROM weir_cluster_nodes";
+const TOKENS: &str = "SELECT name, role, hash, extract(epoch FROM created)::bigint AS created, created_by, \
+    extract(epoch FROM expires)::bigint AS expires FROM weir_cluster_tokens ORDER BY name";
 const AGGREGATES: &str = "SELECT name, kind, place, settings, owner, standby, target, target_epoch, epoch, deleting, \
     extract(epoch FROM created)::bigint AS created, version FROM weir_cluster_aggregates";
 const LEADER: &str =
@@ -403,6 +407,64 @@ impl Database {
         self.checked(deleted)
     }
 
+    /// Enters a token. Returns false if there is one of this name.
+    ///
+    /// # Errors
+    /// The database's; there are too many tokens.
+    pub async fn enter_token(&mut self, token: &Token) -> Result<bool> {
+        let entered = patient(async {
+            let connection = self.connection().await?;
+            let count: i64 = sqlx::query_scalar("SELECT count(*) FROM weir_cluster_tokens")
+                .fetch_one(&mut *connection)
+                .await?;
+            ensure!(
+                usize::try_from(count).is_ok_and(|count| count < TOKENS_MAX),
+                "cannot enter the token: {TOKENS_MAX} are the most of a cluster"
+            );
+            let insert = sqlx::query(
+                "INSERT INTO weir_cluster_tokens (name, role, hash, created_by, expires) \
+                 VALUES ($1, $2, $3, $4, to_timestamp($5)) ON CONFLICT DO NOTHING",
+            )
+            .bind(&token.name)
+            .bind(&token.role)
+            .bind(&token.hash)
+            .bind(&token.created_by)
+            .bind(token.expires);
+            Ok(insert.execute(connection).await?.rows_affected() == 1)
+        })
+        .await;
+        self.checked(entered)
+    }
+
+    /// Deletes a token. Returns false if there is none of this name.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn delete_token(&mut self, name: &str) -> Result<bool> {
+        let deleted = patient(async {
+            let connection = self.connection().await?;
+            let delete = sqlx::query("DELETE FROM weir_cluster_tokens WHERE name = $1").bind(name);
+            Ok(delete.execute(connection).await?.rows_affected() == 1)
+        })
+        .await;
+        self.checked(deleted)
+    }
+
+    /// Takes the lock of a name for as long as this connection lives. Returns false if another
+    /// connection has it.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn lock(&mut self, name: &str) -> Result<bool> {
+        let locked = patient(async {
+            let connection = self.connection().await?;
+            let lock = sqlx::query_scalar("SELECT pg_try_advisory_lock(hashtextextended($1, 0))");
+            Ok(lock.bind(name).fetch_one(connection).await?)
+        })
+        .await;
+        self.checked(locked)
+    }
+
     /// Removes a node that sends no heartbeats and has no aggregates. Returns false if it is not
     /// such a node.
     ///
@@ -450,6 +512,7 @@ async fn send(connection: &mut PgConnection, node: &Node) -> Result<()> {
         .bind(&node.version)
         .bind(memory)
         .bind(serde_json::to_string(&node.children)?)
+        .bind(node.api.as_ref().map(serde_json::to_string).transpose()?)
         .execute(connection)
         .await?;
     Ok(())
@@ -469,6 +532,9 @@ async fn read(connection: &mut PgConnection) -> Result<View> {
     for row in sqlx::query(AGGREGATES).fetch_all(&mut *connection).await? {
         let aggregate = aggregate(&row)?;
         view.aggregates.insert(aggregate.name.clone(), aggregate);
+    }
+    for row in sqlx::query(TOKENS).fetch_all(&mut *connection).await? {
+        view.tokens.push(token(&row)?);
     }
     let leader = sqlx::query(LEADER).fetch_optional(connection).await?;
     view.leader = match leader {
@@ -515,6 +581,22 @@ fn node(row: &PgRow) -> Result<Node> {
         drained: row.try_get("drained")?,
         silent: Duration::try_from_secs_f64(silent.max(0.0)).unwrap_or(Duration::MAX),
         children,
+        api: {
+            let api: Option<String> = row.try_get("api")?;
+            // An unreadable place is none, as with reports.
+            api.and_then(|api| serde_json::from_str(&api).ok())
+        },
+    })
+}
+
+fn token(row: &PgRow) -> Result<Token> {
+    Ok(Token {
+        name: row.try_get("name")?,
+        role: row.try_get("role")?,
+        hash: row.try_get("hash")?,
+        created: row.try_get("created")?,
+        created_by: row.try_get("created_by")?,
+        expires: row.try_get("expires")?,
     })
 }
 

@@ -4,7 +4,7 @@ use weir_testclient::postgres::Postgres;
 
 use super::*;
 use crate::directory::Listing;
-use crate::rows::{Kind, Role, Settings};
+use crate::rows::{Kind, NodeApi, Role, Settings};
 
 const SECRET: &str = "00112233445566778899aabbccddeeff";
 
@@ -22,6 +22,10 @@ fn node(name: &str) -> Node {
         drained: false,
         silent: Duration::ZERO,
         children: BTreeMap::from([("a".to_owned(), child)]),
+        api: Some(NodeApi {
+            address: "127.0.0.2:8049".parse().unwrap(),
+            certificate: Some("aa".to_owned()),
+        }),
     }
 }
 
@@ -122,6 +126,7 @@ async fn rows_leases_and_terms_on_postgresql() {
     assert_eq!(second.view.nodes.len(), 2);
     assert!(second.view.nodes["n1"].is_up());
     assert_eq!(second.view.nodes["n1"].children["a"].epoch, 3);
+    assert_eq!(second.view.nodes["n1"].api, node("n1").api);
 
     // A row is entered once, and changed by the leader's term and the row's version only.
     assert!(two.enter(&aggregate("a")).await.unwrap());
@@ -143,6 +148,36 @@ async fn rows_leases_and_terms_on_postgresql() {
     assert!(two.view().await.unwrap().nodes["n2"].drained);
 
     lists_are_exchanged(&mut one, &mut two).await;
+    // A token is entered once, and goes.
+    let token = |expires| Token {
+        name: "ops".to_owned(),
+        role: "editor".to_owned(),
+        hash: "00ff".to_owned(),
+        created: 0,
+        created_by: "local".to_owned(),
+        expires,
+    };
+    assert!(one.enter_token(&token(Some(1_900_000_000))).await.unwrap());
+    assert!(!two.enter_token(&token(None)).await.unwrap());
+    let mut tokens = two.view().await.unwrap().tokens;
+    let found = tokens.pop().unwrap();
+    assert!(tokens.is_empty() && found.created > 0);
+    let created = found.created;
+    let wanted = Token {
+        created,
+        ..token(Some(1_900_000_000))
+    };
+    assert_eq!(found, wanted);
+    assert!(two.delete_token("ops").await.unwrap());
+    assert!(!two.delete_token("ops").await.unwrap());
+
+    // A name is locked by one connection, until that connection ends.
+    let mut holder = Database::new(&url).unwrap();
+    assert!(holder.lock("a name").await.unwrap());
+    assert!(!two.lock("a name").await.unwrap());
+    assert!(two.lock("another name").await.unwrap());
+    drop(holder);
+    while !one.lock("a name").await.unwrap() {}
 
     // The server dies: the next question fails, and the one after its return does not.
     server.kill();

@@ -6,11 +6,13 @@
 //! follow what the daemons report, and gives each aggregate a standby again ([`rules`]).
 
 pub mod commands;
+pub mod conditions;
 pub mod config;
 pub mod daemon;
 pub mod database;
 pub mod directory;
 pub mod explain;
+pub mod gateway;
 pub mod metrics;
 pub mod placement;
 pub mod rows;

@@ -12,8 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use weir_base::Clock;
 
+use crate::conditions::Fact;
 use crate::daemon::Known;
-use crate::rows::{Aggregate, Node, Role, View};
+use crate::rows::{Aggregate, Node, View};
 
 /// Maximum number of connections at a time.
 const CONNECTIONS: usize = 8;
@@ -72,7 +73,7 @@ pub fn render(known: &Known, this: &str, now: Duration) -> String {
         (
             "weir_cluster_aggregate_standby",
             "1 if a node stands by for the aggregate.",
-            aggregates(has_standby),
+            aggregates(View::has_standby),
         ),
     ];
     let mut text = String::new();
@@ -83,13 +84,16 @@ pub fn render(known: &Known, this: &str, now: Duration) -> String {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
     }
+    let family = "weir_condition";
+    let help = "1: the condition of the cluster holds; /v1/conditions has the words.";
+    let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} gauge");
+    for condition in known.facts(now, this).iter().map(Fact::condition) {
+        let (kind, severity) = (condition.kind.as_str(), condition.severity.as_str());
+        let resource = condition.resource;
+        let labels = format!("kind=\"{kind}\",severity=\"{severity}\",resource=\"{resource}\"");
+        let _ = writeln!(text, "{family}{{{labels}}} 1");
+    }
     text
-}
-
-fn has_standby(view: &View, aggregate: &Aggregate) -> bool {
-    let node = aggregate.nodes.standby.as_deref();
-    let child = node.and_then(|node| view.child(node, &aggregate.name));
-    child.is_some_and(|child| child.role == Role::Standby)
 }
 
 /// Listens at an address.
@@ -187,6 +191,8 @@ mod tests {
             reply.contains("\nweir_cluster_database_outage_seconds 0\n"),
             "{reply}"
         );
+        let condition = "\nweir_condition{kind=\"CLUSTER_TABLES\",severity=\"WARNING\",resource=\"cluster\"} 1\n";
+        assert!(reply.contains(condition), "{reply}");
         assert!(
             ask(at, "GET / HTTP/1.1\r\n\r\n")
                 .await

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use weir_api::fleet;
+
 use crate::rows::{Aggregate, Assignment, Kind, Role, View};
 
 /// Aggregates and free memory of the nodes that may be given aggregates.
@@ -87,6 +89,21 @@ impl Load {
     }
 }
 
+/// Returns the aggregate that gets a new storage pool: the one with the most bytes that are free
+/// and promised to nobody, then the least promised, then the first name. Aggregates on one pool of
+/// Ceph have the same free space, so that what each has promised decides. `None`: none takes
+/// changes.
+pub fn roomiest(rooms: &[fleet::Room]) -> Option<&str> {
+    let takes = rooms.iter().filter(|room| !room.read_only);
+    let best = takes.min_by_key(|room| {
+        let promised = room.provisioned.saturating_sub(room.used);
+        // More may be promised than there is.
+        let left = i128::from(room.free) - i128::from(promised);
+        (Reverse(left), room.provisioned, &room.aggregate)
+    });
+    best.map(|room| room.aggregate.as_str())
+}
+
 /// A move of an aggregate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Move {
@@ -168,4 +185,39 @@ pub fn counts(view: &View, node: &str) -> (usize, usize) {
     let roles: Vec<Role> = children.into_iter().flatten().map(|one| one.role).collect();
     let count = |role| roles.iter().filter(|one| **one == role).count();
     (count(Role::Owner), count(Role::Standby))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_pool_goes_where_the_most_is_promised_to_nobody() {
+        const GIB: u64 = 1 << 30;
+        let room = |aggregate: &str, free, used, provisioned| fleet::Room {
+            aggregate: aggregate.to_owned(),
+            free: free * GIB,
+            used: used * GIB,
+            provisioned: provisioned * GIB,
+            read_only: false,
+        };
+        assert_eq!(roomiest(&[]), None);
+        // The free space counts, less what pools may still take of it.
+        let (a, b) = (room("a", 100, 0, 80), room("b", 50, 10, 20));
+        assert_eq!(roomiest(&[a.clone(), b]), Some("b"));
+        // What is written already is not free any more.
+        let full = room("b", 50, 200, 200);
+        assert_eq!(roomiest(&[a.clone(), full]), Some("b"));
+        // Ones that have promised more than they have.
+        let over = [room("a", 10, 0, 100), room("b", 10, 0, 90)];
+        assert_eq!(roomiest(&over), Some("b"));
+        // Of equal ones the first, and never one that takes no changes.
+        let same = [room("b", 5, 0, 0), room("a", 5, 0, 0)];
+        assert_eq!(roomiest(&same), Some("a"));
+        let broken = fleet::Room {
+            read_only: true,
+            ..room("c", 500, 0, 0)
+        };
+        assert_eq!(roomiest(&[a, broken]), Some("a"));
+    }
 }

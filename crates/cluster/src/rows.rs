@@ -42,6 +42,33 @@ pub struct Child {
     pub ends: u64,
 }
 
+/// Place at which a node answers the cluster's API.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeApi {
+    /// Address and port, as other nodes reach it.
+    pub address: std::net::SocketAddr,
+    /// SHA-256 of its certificate, hexadecimal; `None` without TLS.
+    pub certificate: Option<String>,
+}
+
+/// A token of the API, which is valid at every node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Token {
+    /// Its name.
+    pub name: String,
+    /// The role that it grants, as the API names it.
+    pub role: String,
+    /// Hash of its secret.
+    pub hash: String,
+    /// Seconds of the Unix time at which it was created.
+    pub created: i64,
+    /// Name of the caller that created it.
+    pub created_by: String,
+    /// Seconds of the Unix time at which it expires; `None`: it does not.
+    pub expires: Option<i64>,
+}
+
 /// A machine with a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Node {
@@ -59,6 +86,9 @@ pub struct Node {
     pub silent: Duration,
     /// Its servers, by aggregate.
     pub children: BTreeMap<String, Child>,
+    /// Place at which it answers the API; `None` if it does not.
+    #[serde(default)]
+    pub api: Option<NodeApi>,
 }
 
 impl Node {
@@ -265,6 +295,9 @@ pub struct View {
     pub aggregates: BTreeMap<String, Aggregate>,
     /// The leader; `None` if no lease holds.
     pub leader: Option<Leader>,
+    /// Tokens of the API.
+    #[serde(default)]
+    pub tokens: Vec<Token>,
 }
 
 impl View {
@@ -276,6 +309,13 @@ impl View {
         children
             .filter(|(_, child)| child.role == Role::Owner && child.epoch >= aggregate.nodes.epoch)
             .max_by_key(|(_, child)| child.epoch)
+    }
+
+    /// Returns true if the standby of an aggregate reports that it stands by.
+    pub fn has_standby(&self, aggregate: &Aggregate) -> bool {
+        let node = aggregate.nodes.standby.as_deref();
+        let child = node.and_then(|node| self.child(node, &aggregate.name));
+        child.is_some_and(|child| child.role == Role::Standby)
     }
 
     /// Returns the server of an aggregate on a node that is up.

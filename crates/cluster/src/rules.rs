@@ -281,6 +281,7 @@ mod tests {
             drained: false,
             silent: Duration::ZERO,
             children: BTreeMap::from([("p".to_owned(), child)]),
+            api: None,
         }
     }
 

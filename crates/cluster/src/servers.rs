@@ -22,6 +22,7 @@ use weir_base::limits::cluster::{
 use weir_node::control_socket;
 use weir_store::folder;
 
+use crate::conditions::Fact;
 use crate::config::Config;
 use crate::directory::{Entry, Exports, Listing};
 use crate::rows::{Aggregate, Child, Kind, Listen, Role};
@@ -62,6 +63,8 @@ struct Volumes {
     token: String,
     listing: Option<Listing>,
 }
+/// Maximum length of the facts that a server gets, in bytes: a request is a line of 8 KiB.
+const FACTS_BYTES: usize = 6000;
 
 /// The servers of a node.
 pub struct Servers {
@@ -76,6 +79,8 @@ struct Starter {
     folder: PathBuf,
     config: Config,
     clock: Arc<dyn Clock>,
+    /// Faults of the cluster, as the servers get them.
+    facts: Arc<Mutex<String>>,
 }
 
 impl Servers {
@@ -87,6 +92,7 @@ impl Servers {
                 folder: folder.to_owned(),
                 config,
                 clock,
+                facts: Arc::new(Mutex::new("[]".to_owned())),
             },
             kept: BTreeMap::new(),
         }
@@ -172,6 +178,13 @@ impl Servers {
         }
     }
 
+    /// Passes the faults of the cluster on to the servers, from their next reports on.
+    pub fn tell(&self, facts: &[Fact]) {
+        let text = serde_json::to_string(facts).unwrap_or_default();
+        let fits = !text.is_empty() && text.len() <= FACTS_BYTES;
+        *self.starter.facts.lock() = if fits { text } else { "[]".to_owned() };
+    }
+
     /// Returns the row by which the server of an aggregate was started.
     pub fn aggregate(&self, name: &str) -> Option<&Aggregate> {
         self.kept.get(name).map(|kept| &kept.aggregate)
@@ -214,9 +227,14 @@ impl Servers {
     }
 }
 
+/// Returns the data folder of an aggregate's server in the folder of a node.
+pub fn data_folder(node: &Path, aggregate: &str) -> PathBuf {
+    node.join(FOLDER).join(aggregate)
+}
+
 impl Starter {
     fn data(&self, aggregate: &str) -> PathBuf {
-        self.folder.join(FOLDER).join(aggregate)
+        data_folder(&self.folder, aggregate)
     }
 
     /// Opens the log of a server to append to it, and puts a long one aside.
@@ -245,6 +263,9 @@ impl Starter {
             .into();
         let mut add = |name: &str, value: String| arguments.push(format!("--{name}={value}"));
         add("aggregate", aggregate.place.clone());
+        add("node-data", self.folder.display().to_string());
+        // Names are unique in the cluster.
+        add("first-location", aggregate.name.clone());
         if settings.nfs.is_some() {
             add("nfs", at(&settings.nfs, own));
         }
@@ -448,7 +469,8 @@ impl Keeper {
         if let Some(why) = ended {
             return self.note_end(&why);
         }
-        let data = control_socket::data(&self.data(), "cluster show");
+        let request = format!("cluster show {}", self.starter.facts.lock());
+        let data = control_socket::data(&self.data(), &request);
         let mut report = self.report.lock();
         match data {
             Ok(data) => {

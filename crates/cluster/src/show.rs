@@ -298,6 +298,7 @@ fn node_data(view: &View, node: &Node) -> Value {
         "owns": if node.is_up() { owns } else { 0 },
         "standsBy": if node.is_up() { stands_by } else { 0 },
         "servers": node.children,
+        "api": node.api,
     })
 }
 

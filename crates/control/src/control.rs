@@ -8,7 +8,7 @@ use crate::jobs::JobContext;
 use crate::levels::Levels;
 use crate::model::{Actor, Operation, Outcome, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Collection, Name, Target, VolumeName};
+use crate::name::{Collection, Name, Place, Target, VolumeName};
 use crate::open_error::OpenError;
 use crate::publish::{self, Effective};
 use crate::rebuild::{self, Rebuilt};
@@ -59,6 +59,8 @@ pub struct Options {
     /// Copy of the catalog on another machine: a change is reported to its client only when the
     /// copy has it.
     pub copy: Option<Arc<dyn CatalogCopy>>,
+    /// Place of the pool and the volume that the first start creates.
+    pub first_place: Place,
 }
 
 /// Error of [`Control::carry_out`].
@@ -134,6 +136,7 @@ impl Control {
             clock,
             rng,
             device_bytes,
+            first_place,
             copy,
         } = options;
         if !rebuild && Catalog::is_missing(&catalog) {
@@ -145,19 +148,8 @@ impl Control {
         }
         let opened = Catalog::open(&catalog).await;
         let catalog = opened.map_err(|e| OpenError::Catalog(shown(&catalog), e))?;
-        let start = async {
-            let marked = rebuild::belongs(&catalog, &backend.aggregate()).await?;
-            let settled = catalog.settled().await;
-            let settled = settled.map_err(|e| OpenError::from_catalog(&catalog, e))?;
-            if !rebuild && !settled {
-                let engine = backend::call(&backend, false, |node| node.volumes()).await;
-                let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
-                rebuild::refuse_empty(catalog.url(), &engine)?;
-            }
-            Ok(marked)
-        };
         // Before its owner mark is written.
-        let marked = match start.await {
+        let marked = match check_catalog(&catalog, &backend, rebuild).await {
             Ok(marked) => marked,
             Err(refused) => {
                 catalog.close().await;
@@ -193,7 +185,11 @@ impl Control {
             store.revisions(),
             published,
         ));
-        let how = recover::How { marked, rebuild };
+        let how = recover::How {
+            marked,
+            rebuild,
+            first_place,
+        };
         let rebuilt = recover::recover(&context, &loaded, &*rng, device_bytes, how).await?;
         adopt_snapshots::adopt_all(&context, &*rng).await;
         let tidying = tokio::spawn(tidy(Arc::clone(&context)));
@@ -807,6 +803,23 @@ fn no_operation(name: &Name) -> Refusal {
         "NOT_FOUND",
         format!("Resource '{name}' was not found"),
     )
+}
+
+/// Checks that a catalog belongs to the engine. Returns true if it has the engine's identity.
+async fn check_catalog(
+    catalog: &Catalog,
+    backend: &Arc<dyn Backend>,
+    rebuild: bool,
+) -> Result<bool, OpenError> {
+    let marked = rebuild::belongs(catalog, &backend.aggregate()).await?;
+    let settled = catalog.settled().await;
+    let settled = settled.map_err(|e| OpenError::from_catalog(catalog, e))?;
+    if !rebuild && !settled {
+        let engine = backend::call(backend, false, |node| node.volumes()).await;
+        let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
+        rebuild::refuse_empty(catalog.url(), &engine)?;
+    }
+    Ok(marked)
 }
 
 fn check_levels(view: &View) -> Result<(), OpenError> {

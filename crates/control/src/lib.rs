@@ -43,7 +43,7 @@ pub use accept::Render;
 pub use assigned::{Assign, Assigned, Ceiling, Synchronous, TreePolicy};
 pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
-    TokenRecord, back_up, check_secret, file_of, inspect, migrate, probe, version,
+    TokenRecord, back_up, check_secret, file_of, inspect, migrate, new_secret, probe, version,
 };
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;

@@ -29,12 +29,14 @@ const GIB: u64 = 1 << 30;
 const VOLUME: &str = "vol1";
 
 /// Mode of the start.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct How {
     /// True if the catalog already has its aggregate's identity.
     pub marked: bool,
     /// True to create rows for engine volumes that the catalog does not know.
     pub rebuild: bool,
+    /// Place of what the first start creates.
+    pub first_place: Place,
 }
 
 /// Reconciles the engine with the catalog. On return the intended state is in force.
@@ -58,7 +60,9 @@ pub(crate) async fn recover(
         (_, true) => {
             rebuilt = rebuild::run(context, &engine, &loaded.tombstones, rng, device_bytes).await?;
         }
-        (true, false) => first_start(context, &engine, rng, device_bytes).await?,
+        (true, false) => {
+            first_start(context, &engine, rng, (how.first_place, device_bytes)).await?;
+        }
         (false, false) => {}
     }
     if fresh || !how.marked {
@@ -216,14 +220,13 @@ async fn first_start(
     context: &Arc<JobContext>,
     engine: &[VolumeState],
     rng: &dyn Rng,
-    device_bytes: u64,
+    (place, device_bytes): (Place, u64),
 ) -> Result<(), OpenError> {
     let id = || (rng.next_u64() >> 1).max(1);
     let capacity = device_bytes.div_ceil(GIB).max(1);
     let old = engine.iter().filter(|state| !is_keyed(&state.key));
     let old: Vec<(u64, &VolumeState)> = old.map(|state| (id(), state)).collect();
     let (pool_id, volume_id) = (id(), id());
-    let place = Place::local();
     let made = context.store.commit_with_retry(|tx| {
         let now = tx.now;
         if tx.view.pool(&place.name(POOL)).is_none() {

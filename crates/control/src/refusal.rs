@@ -38,6 +38,11 @@ pub enum Status {
 }
 
 impl Status {
+    /// Returns the status of a canonical name.
+    pub fn from_name(name: &str) -> Option<Status> {
+        serde_json::from_value(serde_json::Value::from(name)).ok()
+    }
+
     /// Returns the number in `google.rpc.Status.code`.
     pub fn grpc(self) -> i32 {
         match self {

@@ -18,8 +18,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Name of the socket in the data folder.
 const NAME: &str = "control";
-/// Name of a new socket until it takes the place of the old one.
-const NEW: &str = "control.new";
+/// Name of the socket at which a server answers requests to its API that a node's daemon passes on.
+pub const API: &str = "api";
 
 /// Longest request line, in bytes.
 const MAX_REQUEST: u64 = 8192;
@@ -60,18 +60,8 @@ impl Control {
     /// Listens in `folder`, which the caller has locked. Answers each request on a thread of its
     /// own: some take hours.
     pub fn listen(folder: &Path, commands: Arc<dyn Commands>) -> Result<Control> {
-        let (path, new) = (folder.join(NAME), folder.join(NEW));
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).context("removing an old control socket");
-            }
-            _ => {}
-        }
-        let listener = with_short_path(folder, NEW, |short| UnixListener::bind(short))
-            .context("creating the control socket")?;
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o600))
-            .and_then(|()| fs::rename(&new, &path))
-            .context("publishing the control socket")?;
+        let path = folder.join(NAME);
+        let listener = listen_in(folder, NAME)?;
         std::thread::Builder::new()
             .name("weir-control".to_owned())
             .spawn(move || {
@@ -257,6 +247,36 @@ fn converse(
         }
     }
     bail!("connection closed by the server before it was done")
+}
+
+/// Listens at a socket in a folder, which only its owner can connect to. It takes the place of an
+/// old one.
+///
+/// # Errors
+/// The socket cannot be created.
+pub fn listen_in(folder: &Path, name: &str) -> Result<UnixListener> {
+    let new = format!("{name}.new");
+    let (path, made) = (folder.join(name), folder.join(&new));
+    match fs::remove_file(&made) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("removing an old socket {new}"));
+        }
+        _ => {}
+    }
+    let listener = with_short_path(folder, &new, |short| UnixListener::bind(short))
+        .with_context(|| format!("creating the socket {name}"))?;
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o600))
+        .and_then(|()| fs::rename(&made, &path))
+        .with_context(|| format!("publishing the socket {name}"))?;
+    Ok(listener)
+}
+
+/// Connects to a socket in a folder.
+///
+/// # Errors
+/// Nobody listens at it.
+pub fn connect_in(folder: &Path, name: &str) -> io::Result<UnixStream> {
+    with_short_path(folder, name, |short| UnixStream::connect(short))
 }
 
 /// Calls `with` a path of the socket that fits into a socket address (108 bytes) however deep

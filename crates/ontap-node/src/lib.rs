@@ -27,8 +27,8 @@ use weir_control::{
 };
 use weir_node::counters::Counters;
 use weir_ontap::cluster::{
-    Change, Cluster, Event, Failover, Failure, Job, MirrorCost, Offer, Peer, Performance, Reason,
-    Share, SmbSession, Snapshot, Volume,
+    Change, Cluster, Event, Failover, Failure, Job, MachineChange, Machines, MirrorCost, Offer,
+    Peer, Performance, Reason, Share, SmbSession, Snapshot, Volume,
 };
 use weir_ontap::storage::{
     Aggregate, NamedKind, Physical, Qtree, QuotaRule, QuotaState, QuotaUse, Settings,
@@ -68,6 +68,20 @@ pub struct Server {
     pub pair: Option<Arc<Pair>>,
     /// Transfers and peers.
     pub replication: Arc<Replication>,
+    /// The cluster of machines that this one is of.
+    pub machines: Option<Arc<dyn MachineSource>>,
+}
+
+/// The cluster of machines, as the daemon of this one knows it.
+pub trait MachineSource: Send + Sync {
+    /// Returns the machines; `None` if the daemon does not answer.
+    fn read(&self) -> Option<Machines>;
+
+    /// Begins a change.
+    ///
+    /// # Errors
+    /// The daemon's reason.
+    fn change(&self, change: &MachineChange) -> Result<(), String>;
 }
 
 /// The server as a user sees it in ONTAP's terms.
@@ -564,6 +578,7 @@ fn failover(shown: &Shown) -> Failover {
             sent_per_written: shown.amplification,
         },
         trouble: shown.fault.clone(),
+        in_cluster: false,
     }
 }
 
@@ -587,6 +602,20 @@ impl Cluster for AsUser {
 
     fn synchronous(&self) -> Vec<Relationship> {
         self.synchronous_volumes()
+    }
+
+    fn machines(&self) -> Option<Machines> {
+        self.server.machines.as_ref()?.read()
+    }
+
+    fn change_machines(&self, change: &MachineChange) -> Answer<()> {
+        if self.actor.role != Role::Admin {
+            let why = "Only an administrator decides which node serves an aggregate.";
+            return Err(Failure::new(Reason::Denied, why));
+        }
+        let machines = self.server.machines.as_ref().ok_or_else(missing)?;
+        let refused = |why| Failure::new(Reason::State, why);
+        machines.change(change).map_err(refused)
     }
 
     fn failover(&self) -> Option<Failover> {

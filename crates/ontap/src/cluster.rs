@@ -368,6 +368,87 @@ pub struct Failover {
     pub cost: MirrorCost,
     /// Obstacle to a failover, if there is one.
     pub trouble: Option<String>,
+    /// True for a machine of a cluster, whose partners stand by for its aggregates; false for one
+    /// of a pair.
+    pub in_cluster: bool,
+}
+
+/// Machines that serve aggregates together, as this node knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    /// All of them, by name.
+    pub nodes: Vec<Machine>,
+    /// Aggregates that they serve, by name.
+    pub served: Vec<Served>,
+}
+
+/// A machine of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// The address at which its servers listen.
+    pub address: Option<std::net::IpAddr>,
+    /// True if it sends heartbeats.
+    pub up: bool,
+    /// True if it may be given aggregates.
+    pub eligible: bool,
+}
+
+/// An aggregate of a cluster: all pools of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Its name.
+    pub name: String,
+    /// The machine that serves it.
+    pub owner: Option<String>,
+    /// The machine that stands by for it.
+    pub standby: Option<String>,
+}
+
+/// A change of which machine serves what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MachineChange {
+    /// Others serve in place of this one, which gets nothing more.
+    Takeover(String),
+    /// This one may serve again.
+    Giveback(String),
+    /// An aggregate goes to a machine.
+    Relocate {
+        /// The aggregate.
+        aggregate: String,
+        /// The machine.
+        to: String,
+    },
+}
+
+impl Machines {
+    /// Returns the machines as partners of each other: those that stand by for a machine's
+    /// aggregates are its partners.
+    pub fn failovers(&self) -> Vec<Failover> {
+        let one = |machine: &Machine| {
+            let owned = self.served.iter();
+            let owned = owned.filter(|one| one.owner.as_ref() == Some(&machine.name));
+            let mut partners: Vec<&str> = Vec::new();
+            for standby in owned.clone().filter_map(|one| one.standby.as_deref()) {
+                if !partners.contains(&standby) {
+                    partners.push(standby);
+                }
+            }
+            Failover {
+                node: machine.name.clone(),
+                partner: partners.join(", "),
+                possible: machine.up && owned.clone().all(|one| one.standby.is_some()),
+                connected: machine.up,
+                lag: 0,
+                position: 0,
+                cost: MirrorCost::default(),
+                trouble: None,
+                in_cluster: true,
+            }
+        };
+        self.nodes.iter().map(one).collect()
+    }
 }
 
 /// Cost of a mirror in the last minute.
@@ -606,6 +687,22 @@ pub trait Cluster: Send + Sync {
     /// Returns the pair that this node, which serves, is one of; `None`: it is one of none.
     fn failover(&self) -> Option<Failover> {
         None
+    }
+    /// Returns the machines that serve aggregates together; `None`: this node is alone, or one of a
+    /// pair.
+    fn machines(&self) -> Option<Machines> {
+        None
+    }
+    /// Begins a change of which machine serves what.
+    ///
+    /// # Errors
+    /// It cannot be made; the user is no administrator.
+    fn change_machines(&self, change: &MachineChange) -> Result<(), Failure> {
+        let _ = change;
+        Err(Failure::new(
+            Reason::State,
+            "This node is not one of a cluster.",
+        ))
     }
     /// Makes the partner serve from now on.
     ///

@@ -37,6 +37,10 @@ pub struct State {
     pub shares: Vec<crate::cluster::Share>,
     /// The pair that the node is one of.
     pub pair: Option<own::Failover>,
+    /// The machines of the cluster that the node is one of.
+    pub machines: Option<own::Machines>,
+    /// Changes that were asked of them.
+    pub machine_changes: Vec<own::MachineChange>,
     /// Qtrees of all volumes.
     pub qtrees: Vec<Qtree>,
     /// Quota rules of all volumes.
@@ -691,6 +695,15 @@ impl Cluster for Script {
 
     fn jobs(&self) -> Vec<Job> {
         Vec::new()
+    }
+
+    fn machines(&self) -> Option<own::Machines> {
+        self.state().machines.clone()
+    }
+
+    fn change_machines(&self, change: &own::MachineChange) -> Result<(), Failure> {
+        self.state().machine_changes.push(change.clone());
+        Ok(())
     }
 
     fn failover(&self) -> Option<own::Failover> {

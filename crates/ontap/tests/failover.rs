@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
-use weir_ontap::cluster::{Failover, MirrorCost};
+use weir_ontap::cluster::{Failover, Machine, MachineChange, Machines, MirrorCost, Served};
 use weir_ontap::execute;
 use weir_ontap::script::Script;
 
@@ -27,6 +27,7 @@ fn the_partner_of_a_pair_is_shown_and_serves_when_asked() {
             sent_per_written: Some(1.0441),
         },
         trouble: None,
+        in_cluster: false,
     };
     script.state().pair = Some(pair.clone());
     let shown = execute("storage failover show", &script).unwrap();
@@ -58,4 +59,101 @@ fn the_partner_of_a_pair_is_shown_and_serves_when_asked() {
         ),
         "{shown}"
     );
+}
+
+#[test]
+fn the_machines_of_a_cluster_are_shown_and_changed() {
+    let script = Script::empty();
+    let alone = execute("cluster show", &script).unwrap();
+    assert_eq!(alone.matches("true").count(), 2, "{alone}");
+    let start = "storage aggregate relocation start -node n1 -destination n2 -aggregate-list a";
+    let why = execute(start, &script).unwrap_err().message;
+    assert!(why.contains("in no cluster"), "{why}");
+    let machine = |name: &str, up, eligible| Machine {
+        name: name.to_owned(),
+        address: None,
+        up,
+        eligible,
+    };
+    let served = |name: &str, owner: &str, standby: Option<&str>| Served {
+        name: name.to_owned(),
+        owner: Some(owner.to_owned()),
+        standby: standby.map(str::to_owned),
+    };
+    script.state().machines = Some(Machines {
+        nodes: vec![
+            machine("n1", true, true),
+            machine("n2", true, false),
+            machine("n3", false, false),
+            machine("n4", true, true),
+        ],
+        served: vec![
+            served("a", "n1", Some("n4")),
+            served("b", "n1", Some("n2")),
+            served("c", "n2", None),
+        ],
+    });
+    let row = |line: &str, node: &str| {
+        let shown = execute(line, &script).unwrap();
+        let found = shown.lines().find(|row| row.starts_with(node));
+        found
+            .unwrap_or_else(|| panic!("{node}: {shown}"))
+            .to_owned()
+    };
+    for (node, words) in [
+        ("n1", "n1 true true"),
+        ("n2", "n2 true false"),
+        ("n3", "n3 false false"),
+    ] {
+        let shown = row("cluster show", node);
+        assert_eq!(
+            shown.split_whitespace().collect::<Vec<_>>().join(" "),
+            words
+        );
+    }
+    for (node, words) in [
+        ("n1", "Connected to n4, n2"),
+        (
+            "n2",
+            "Takeover is not possible: No standby for its aggregates",
+        ),
+        ("n3", "Takeover is not possible: Node is down"),
+        ("n4", "Owns no aggregate"),
+    ] {
+        let shown = row("storage failover show -fields state-description", node);
+        assert!(shown.contains(words), "{shown}");
+    }
+    let shown = row("aggr relocation show", "a");
+    assert!(shown.contains("n1") && shown.contains("n4"), "{shown}");
+    for (line, change) in [
+        (
+            start,
+            Some(MachineChange::Relocate {
+                aggregate: "a".to_owned(),
+                to: "n2".to_owned(),
+            }),
+        ),
+        (
+            "aggr relocation start -node n1 -destination n4 -aggregate-list c",
+            None,
+        ),
+        (
+            "aggr relocation start -node n1 -destination n9 -aggregate-list a",
+            None,
+        ),
+        (
+            "storage failover takeover -ofnode n1",
+            Some(MachineChange::Takeover("n1".to_owned())),
+        ),
+        (
+            "storage failover giveback -ofnode n1",
+            Some(MachineChange::Giveback("n1".to_owned())),
+        ),
+        ("storage failover takeover -ofnode n9", None),
+    ] {
+        let before = script.state().machine_changes.len();
+        assert_eq!(execute(line, &script).is_ok(), change.is_some(), "{line}");
+        let made = script.state().machine_changes.split_off(before);
+        assert_eq!(made, change.into_iter().collect::<Vec<_>>(), "{line}");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
@@ -13,6 +14,15 @@ pub struct Validity {
     pub not_before: i64,
     /// The last second.
     pub not_after: i64,
+}
+
+/// Returns the first certificate of a PEM file.
+///
+/// # Errors
+/// The file cannot be read, or has none.
+pub fn first_of(path: &Path) -> anyhow::Result<CertificateDer<'static>> {
+    let found = CertificateDer::from_pem_file(path);
+    found.with_context(|| path.display().to_string())
 }
 
 /// Returns the validity of the first certificate of a PEM file; `None` if there is none in it.

@@ -312,6 +312,12 @@ pub struct Serve {
     /// Do not register with this machine's rpcbind
     #[arg(long)]
     pub no_rpcbind: bool,
+    /// Folder of the node whose daemon runs this server
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub node_data: Option<PathBuf>,
+    /// Location of the pool and the volume that a new aggregate begins with
+    #[arg(long, value_name = "LOCATION", default_value = "local", hide = true)]
+    pub first_location: String,
     /// Write the address to this file once requests are served
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
@@ -550,6 +556,23 @@ pub struct NodeArgs {
     /// Address to answer Prometheus at, with the cluster's metrics (GET /metrics)
     #[arg(long, value_name = "ADDR:PORT", value_parser = endpoint::address)]
     pub metrics: Option<SocketAddr>,
+    /// Address to listen at for the API of the whole cluster: ADDR:PORT, or off. Any but a loopback
+    /// address needs TLS and tokens
+    #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
+    pub api: ApiAddress,
+    /// Speak TLS on the API with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "api_tls_key")]
+    pub api_tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "api_tls_cert")]
+    pub api_tls_key: Option<PathBuf>,
+    /// Speak TLS on the API with a certificate that is generated once and kept in the node's folder
+    #[arg(long, value_name = "generate", value_parser = ["generate"], conflicts_with = "api_tls_cert")]
+    pub api_tls: Option<String>,
+    /// A name or an address that clients reach the API by, for the generated certificate (repeat
+    /// for several); this machine's name, localhost and the address of --api are in it anyway
+    #[arg(long, value_name = "NAME", requires = "api_tls")]
+    pub api_tls_san: Vec<String>,
     /// Log filter: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default:
     /// info]
     #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]

@@ -5,17 +5,21 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use weir_base::Clock;
+use weir_cluster::conditions::Fact;
 use weir_node::control_socket::{Commands, say_lines};
 use weir_pair_node::{Connections, Lease};
 use weir_rados_store::{Place, Process, Seen, Session, Standby, Standbys};
 
 use crate::cluster_directory::Exporter;
 use crate::service_address::{Owned, ServiceAddresses};
+
+/// Age at which what the daemon has said counts no more: it says it twice a second.
+const FACTS_AGE: Duration = Duration::from_secs(10);
 
 /// Role of a server.
 enum Role {
@@ -39,6 +43,8 @@ pub struct Member {
     switch: Notify,
     /// The addresses that move with the aggregate.
     addresses: Arc<ServiceAddresses>,
+    /// Faults of the cluster that the node's daemon has sent last, and when.
+    facts: Mutex<(Vec<Fact>, Duration)>,
 }
 
 /// A server among those of an aggregate.
@@ -72,6 +78,7 @@ impl Member {
             role: Mutex::new((Role::Standby(None), since)),
             switch: Notify::new(),
             addresses,
+            facts: Mutex::default(),
         }
     }
 
@@ -127,6 +134,28 @@ impl Member {
     /// Returns true if there was a standby, and is none.
     pub fn lacks_standby(&self) -> bool {
         self.standbys.were_there() && self.standbys.others().is_empty()
+    }
+
+    /// Notes what the node's daemon says of the cluster.
+    fn note_facts(&self, text: &str) -> Result<()> {
+        let facts = serde_json::from_str(text).context("reading what the daemon says")?;
+        *self.facts.lock() = (facts, self.clock.monotonic());
+        Ok(())
+    }
+
+    /// Returns what is wrong with the cluster, as its daemon has said lately. That nobody stands by
+    /// for its own aggregate, a server finds itself.
+    pub fn facts(&self) -> Vec<Fact> {
+        let (facts, at) = &*self.facts.lock();
+        if self.clock.monotonic().saturating_sub(*at) > FACTS_AGE {
+            return Vec::new();
+        }
+        let place = self.place.to_string();
+        let own = |fact: &Fact| match fact {
+            Fact::NoStandby { aggregate, .. } => place.ends_with(&format!("/{aggregate}")),
+            _ => false,
+        };
+        facts.iter().filter(|fact| !own(fact)).cloned().collect()
     }
 
     /// Makes a standby serve: the one on the host `host`, or of this process in the form of
@@ -283,6 +312,11 @@ impl Commands for ClusterCommands {
                 Ok(String::new())
             }
             ("show", "--json") => Ok(member.data().to_string()),
+            ("show", text) if text.starts_with('[') => {
+                let text = text.strip_suffix("--json").unwrap_or(text);
+                member.note_facts(text)?;
+                Ok(member.data().to_string())
+            }
             ("takeover", host) => Ok(format!("{} takes over", member.hand_over(host)?)),
             _ => bail!("'cluster {request}' is not known"),
         }

@@ -111,6 +111,12 @@ impl Finder {
         self.certificate(at, now, &mut found);
         self.pair(&mut found);
         found.extend(self.standby());
+        let member = self.sources.member.iter();
+        found.extend(
+            member
+                .flat_map(|member| member.facts())
+                .map(|fact| fact.condition()),
+        );
         let relations = &view.relations;
         let schedule = |name: &str| relations.schedule(name);
         for relationship in self.sources.replication.relationships() {

@@ -292,6 +292,7 @@ impl Plane {
                     rng: Arc::new(SystemRng),
                     device_bytes: 1 << 40,
                     copy: None,
+                    first_place: weir_control::Place::local(),
                 };
                 let control = Control::open(options).await.unwrap();
                 ready.send(()).unwrap();

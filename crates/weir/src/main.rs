@@ -15,6 +15,7 @@ mod cluster_directory;
 mod commands;
 mod condition_words;
 mod conditions;
+mod daemon_view;
 mod described;
 mod domains;
 mod endpoint;

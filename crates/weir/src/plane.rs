@@ -17,10 +17,11 @@ use weir_api::live::Live;
 use weir_api::{Access, AppState, Benchmarks, Metrics, Mounts, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
-use weir_control::{Actor, CatalogCopy, Control, Options};
+use weir_control::{Actor, CatalogCopy, Control, Options, Place};
 use weir_volume::Engine;
 
 use crate::cli::Serve;
+use crate::daemon_view::DaemonView;
 use crate::endpoint::ApiAddress;
 use weir_net::{self as net, Reserved};
 use weir_node::backend::Node;
@@ -29,8 +30,8 @@ use weir_node::snapshot_files::SnapshotFiles;
 use weir_pair_node::Pair;
 
 use crate::usage;
-use weir_node::{device_metrics, os, port, space_metrics};
-use weir_ontap_node::{AsUser, Server};
+use weir_node::{control_socket, device_metrics, os, port, space_metrics};
+use weir_ontap_node::{AsUser, MachineSource, Server};
 use weir_replication_node::{self as replication_node, Replication};
 
 /// Number of threads for work that waits for the disk: as many volumes are created or deleted at
@@ -42,14 +43,77 @@ pub struct ApiListener {
     listener: Reserved,
     tls: Option<TlsSource>,
     token: Option<PathBuf>,
-    /// The folder of benchmark reports.
-    benchmarks: PathBuf,
 }
 
-enum TlsSource {
+/// Source of the API's certificate.
+pub enum TlsSource {
+    /// Files of a certificate and its key.
     Given(PathBuf, PathBuf),
-    /// For these names, too.
+    /// A certificate that is generated, for these names, too.
     Generated(Vec<String>),
+}
+
+/// Options about the API's certificate.
+pub struct TlsOptions<'a> {
+    /// `--api-tls`
+    pub generate: Option<&'a str>,
+    /// `--api-tls-cert`
+    pub certificate: Option<&'a Path>,
+    /// `--api-tls-key`
+    pub key: Option<&'a Path>,
+    /// `--api-tls-san`
+    pub names: &'a [String],
+}
+
+impl TlsSource {
+    /// Returns the source of a certificate for an address; `None` for none.
+    ///
+    /// # Errors
+    /// If options exclude each other, or others than this machine would be served without TLS.
+    pub fn of(wanted: ApiAddress, options: &TlsOptions<'_>) -> Result<Option<TlsSource>> {
+        let tls = match (options.generate, options.certificate, options.key) {
+            (None, None, None) => None,
+            (None, Some(cert), Some(key)) => {
+                Some(TlsSource::Given(cert.to_owned(), key.to_owned()))
+            }
+            (Some(_), None, None) => Some(TlsSource::Generated(options.names.to_vec())),
+            (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
+            _ => bail!("--api-tls-cert and --api-tls-key belong together"),
+        };
+        if let ApiAddress::At(wanted) = wanted {
+            if !wanted.ip().is_loopback() && tls.is_none() {
+                return Err(usage::error(format!(
+                    "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
+                     (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
+                )));
+            }
+        }
+        Ok(tls)
+    }
+
+    /// Opens the certificate for a listener at `address`. A generated one is in the folder `data`.
+    ///
+    /// # Errors
+    /// The files cannot be read or created.
+    pub fn open(&self, data: &Path, address: SocketAddr) -> Result<Tls> {
+        let tls = match self {
+            TlsSource::Given(cert, key) => Tls::given(cert, key),
+            TlsSource::Generated(asked) => Tls::generated(data, &names(address), asked),
+        };
+        tls.context("TLS for the API")
+    }
+}
+
+/// Returns the names and addresses by which clients may reach the API.
+fn names(address: SocketAddr) -> Vec<String> {
+    let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let mut names: Vec<String> = here.into_iter().chain([os::host_name()]).collect();
+    if !address.ip().is_unspecified() {
+        names.push(address.ip().to_string());
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 impl ApiListener {
@@ -70,7 +134,6 @@ impl ApiListener {
             listener,
             tls,
             token: args.api_token_file.clone(),
-            benchmarks: { args.benchmarks.clone() }.unwrap_or_else(|| args.data.join("benchmarks")),
         }))
     }
 
@@ -79,22 +142,13 @@ impl ApiListener {
     /// # Errors
     /// If options exclude each other, or others than this machine would be served without TLS.
     fn source(args: &Serve) -> Result<Option<TlsSource>> {
-        let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
-            (None, None, None) => None,
-            (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
-            (Some(_), None, None) => Some(TlsSource::Generated(args.api_tls_san.clone())),
-            (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
-            _ => bail!("--api-tls-cert and --api-tls-key belong together"),
+        let options = TlsOptions {
+            generate: args.api_tls.as_deref(),
+            certificate: args.api_tls_cert.as_deref(),
+            key: args.api_tls_key.as_deref(),
+            names: &args.api_tls_san,
         };
-        if let ApiAddress::At(wanted) = args.api {
-            if !wanted.ip().is_loopback() && tls.is_none() {
-                return Err(usage::error(format!(
-                    "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
-                     (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
-                )));
-            }
-        }
-        Ok(tls)
+        TlsSource::of(args.api, &options)
     }
 
     /// Returns the access to the API: over loopback, or with tokens over TLS.
@@ -103,11 +157,10 @@ impl ApiListener {
             let made = control.adopt_token(&secret_in(path)?).await;
             made.map_err(|refusal| anyhow!("{}: {}", path.display(), refusal.message))?;
         }
-        let tls = match &self.tls {
-            None => return Ok(Access::Loopback),
-            Some(TlsSource::Given(cert, key)) => Tls::given(cert, key),
-            Some(TlsSource::Generated(asked)) => Tls::generated(data, &self.names(), asked),
+        let Some(tls) = &self.tls else {
+            return Ok(Access::Loopback);
         };
+        let tls = tls.open(data, self.address())?;
         let tokens = control.has_tokens().await;
         ensure!(
             self.address().ip().is_loopback() || tokens.map_err(|e| anyhow!("{}", e.message))?,
@@ -116,19 +169,7 @@ impl ApiListener {
             self.address(),
             port = self.address().port(),
         );
-        Ok(Access::Tokens(tls.context("TLS for the API")?))
-    }
-
-    /// Returns the names and addresses by which clients may reach the API.
-    fn names(&self) -> Vec<String> {
-        let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let mut names: Vec<String> = here.into_iter().chain([os::host_name()]).collect();
-        if !self.address().ip().is_unspecified() {
-            names.push(self.address().ip().to_string());
-        }
-        names.sort_unstable();
-        names.dedup();
-        names
+        Ok(Access::Tokens(tls))
     }
 
     fn address(&self) -> SocketAddr {
@@ -243,6 +284,7 @@ impl Plane {
             rng: Arc::new(SystemRng) as Arc<dyn Rng>,
             device_bytes: parts.device_bytes,
             copy: parts.copy.clone(),
+            first_place: Place::new(&Place::local().project, &args.first_location),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -253,13 +295,12 @@ impl Plane {
         let api = door.as_ref().map(ApiListener::url);
         let catalog = options.catalog.clone();
         let (data, mounts) = (args.data.clone(), parts.mounts);
-        let smb = Arc::clone(&parts.smb);
+        let benchmarks = { args.benchmarks.clone() }.unwrap_or_else(|| data.join("benchmarks"));
         let (pair, counters) = (parts.pair.clone(), parts.counters.clone());
-        let clock = Arc::clone(&parts.clock);
-        let metrics = Arc::clone(&parts.metrics);
-        let problems = Arc::clone(&parts.problems);
-        let engine = Arc::clone(&parts.engine);
-        let live = Arc::clone(&parts.live);
+        let (clock, smb) = (Arc::clone(&parts.clock), Arc::clone(&parts.smb));
+        let (metrics, problems) = (Arc::clone(&parts.metrics), Arc::clone(&parts.problems));
+        let (engine, live) = (Arc::clone(&parts.engine), Arc::clone(&parts.live));
+        let (name, machines) = name_of_node(args);
         let files = Arc::new(SnapshotFiles::new(
             Arc::clone(&engine),
             parts.node.vfs(),
@@ -280,10 +321,7 @@ impl Plane {
                 runtime.block_on(async {
                     let (control, access) = match open(options, &data, door.as_ref()).await {
                         Ok((control, access)) => {
-                            let tls = match &access {
-                                Some(Access::Tokens(tls)) => Some(tls.clone()),
-                                _ => None,
-                            };
+                            let tls = tls_of(access.as_ref());
                             let _ = opened.send(Ok((Arc::clone(&control), tls)));
                             (control, access)
                         }
@@ -301,11 +339,12 @@ impl Plane {
                                 runtime: Handle::current(),
                                 engine: Arc::clone(&engine),
                                 clock,
-                                name: os::host_name(),
+                                name,
                                 counters,
                                 smb: Some(smb),
                                 pair,
                                 replication: Arc::clone(&replication),
+                                machines,
                             }),
                             files: Arc::clone(&files),
                             mounts,
@@ -314,6 +353,8 @@ impl Plane {
                             engine,
                             live,
                             listening,
+                            benchmarks,
+                            data,
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
@@ -414,6 +455,13 @@ impl Drop for Plane {
     }
 }
 
+fn tls_of(access: Option<&Access>) -> Option<Tls> {
+    match access {
+        Some(Access::Tokens(tls)) => Some(tls.clone()),
+        _ => None,
+    }
+}
+
 async fn open(
     options: Options,
     data: &Path,
@@ -442,6 +490,14 @@ pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
     Ok(Some(listener))
 }
 
+/// Returns the name of this node, and the cluster that it is of.
+fn name_of_node(args: &Serve) -> (String, Option<Arc<dyn MachineSource>>) {
+    match args.node_data.as_deref().and_then(DaemonView::open) {
+        Some(view) => (view.node.clone(), Some(Arc::new(view))),
+        None => (os::host_name(), None),
+    }
+}
+
 /// Parts that the API is served from.
 struct Served {
     control: Arc<Control>,
@@ -454,9 +510,13 @@ struct Served {
     live: Arc<Live>,
     /// Told when clients can connect, or never will.
     listening: mpsc::Sender<()>,
+    /// The folder of benchmark reports.
+    benchmarks: PathBuf,
+    /// The data folder, with the socket for a node's daemon.
+    data: PathBuf,
 }
 
-/// Serves the API, if there is one, until it is time to stop.
+/// Serves the API at its address, if it has one, and to a node's daemon, until it is time to stop.
 async fn serve(
     served: Served,
     door: Option<ApiListener>,
@@ -466,10 +526,6 @@ async fn serve(
     // Either way the other end is gone.
     let stopped = async {
         let _ = stopped.await;
-    };
-    let (Some(door), Some(access)) = (door, access) else {
-        drop(served);
-        return stopped.await;
     };
     let Served {
         control,
@@ -481,6 +537,8 @@ async fn serve(
         engine,
         live,
         listening,
+        benchmarks,
+        data,
     } = served;
     let mirrors = Arc::clone(&server.replication);
     let measured = Arc::clone(&control);
@@ -496,16 +554,60 @@ async fn serve(
         .with_problems(problems)
         .with_live(live)
         .with_files(files)
-        .with_benchmarks(Benchmarks::new(door.benchmarks))
+        .with_benchmarks(Benchmarks::new(benchmarks))
         .with_ontap(clusters);
-    let listener = match door.listener.listen() {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "cannot listen for the API"),
-    };
-    drop(listening);
-    if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
-        tracing::error!(%error, "stopped serving the API");
+    let (end, ended) = oneshot::channel::<()>();
+    let daemon = serve_daemon(&data, state.clone(), ended);
+    match (door, access) {
+        (Some(door), Some(access)) => match door.listener.listen() {
+            Ok(listener) => {
+                drop(listening);
+                if let Err(error) = weir_api::serve(listener, state, access, stopped).await {
+                    tracing::error!(%error, "stopped serving the API");
+                }
+            }
+            Err(error) => tracing::error!(%error, "cannot listen for the API"),
+        },
+        _ => {
+            drop(listening);
+            stopped.await;
+            state.end_streams();
+        }
     }
+    drop(end);
+    if let Some(daemon) = daemon {
+        // It ends at once.
+        let _ = daemon.await;
+    }
+    if let Err(error) = std::fs::remove_file(data.join(control_socket::API)) {
+        tracing::debug!(%error, "cannot remove the socket for a node's daemon");
+    }
+}
+
+/// Begins to serve the requests that a node's daemon passes on, until the other end of `ended` is
+/// dropped. `None` if that cannot be.
+fn serve_daemon(
+    data: &Path,
+    state: AppState,
+    ended: oneshot::Receiver<()>,
+) -> Option<tokio::task::JoinHandle<()>> {
+    let ended = async {
+        let _ = ended.await;
+    };
+    match daemon_socket(data) {
+        Ok(socket) => Some(tokio::spawn(weir_api::serve_daemon(socket, state, ended))),
+        Err(error) => {
+            tracing::error!("cannot serve the API to a node's daemon: {error:#}");
+            None
+        }
+    }
+}
+
+/// Listens for the requests that a node's daemon passes on.
+fn daemon_socket(data: &Path) -> Result<tokio::net::UnixListener> {
+    let listener = control_socket::listen_in(data, control_socket::API)?;
+    listener.set_nonblocking(true)?;
+    Ok(tokio::net::UnixListener::from_std(listener)?)
 }
 
 /// Returns the address of the catalog: the one that was given, or the folder's own.

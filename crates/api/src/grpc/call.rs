@@ -1,10 +1,11 @@
 //! One call: admitted as a request to REST is, carried out as one, and answered in gRPC's terms.
 
 use super::transcode::{Method, services};
-use crate::app::{self, BothApis};
+use crate::app::BothApis;
 use crate::body::{self, Unread};
 use crate::error::{ApiError, ApiResult};
-use crate::state::{AppState, Ends, Gate};
+use crate::service::Service;
+use crate::state::Ends;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -29,7 +30,7 @@ const MAX_TEXT: usize = 1024;
 const MAX_DETAILS: usize = 6 << 10;
 
 /// Answers a call.
-pub async fn answer(app: &AppState, gate: Gate, request: Request) -> Response {
+pub async fn answer(service: &dyn Service, request: Request) -> Response {
     let begun = tokio::time::Instant::now();
     let (head, body) = request.into_parts();
     if !is_call(&head) {
@@ -38,14 +39,14 @@ pub async fn answer(app: &AppState, gate: Gate, request: Request) -> Response {
     }
     let outcome = match timeout(&head.headers) {
         Err(e) => Err(e),
-        Ok(None) => call(app, gate, &head, body).await,
+        Ok(None) => call(service, &head, body).await,
         Ok(Some(time)) => {
-            let called = tokio::time::timeout(time, call(app, gate, &head, body));
+            let called = tokio::time::timeout(time, call(service, &head, body));
             called.await.unwrap_or_else(|_| Err(late()))
         }
     };
     let code = outcome.as_ref().map_or_else(|e| e.code(), |_| 200);
-    app.record(code, begun.elapsed());
+    service.record(code, begun.elapsed());
     match outcome {
         Ok(message) => reply(&message),
         Err(e) => refusal(e),
@@ -108,29 +109,27 @@ pub fn message(body: &[u8]) -> ApiResult<&[u8]> {
 }
 
 /// Carries out a call, and returns the encoded reply.
-async fn call(app: &AppState, gate: Gate, head: &Parts, body: Body) -> ApiResult<Vec<u8>> {
-    let actor = app::admit(app, gate, head).await?;
+async fn call(service: &dyn Service, head: &Parts, body: Body) -> ApiResult<Vec<u8>> {
+    let actor = service.admit(head).await?;
     uncompressed(&head.headers)?;
     let path = head.uri.path();
     let method = services().method(path)?;
     let body = Unread::of_stream(body);
-    let (bytes, _held) = body::read_whole(app.bodies(), &head.headers, body).await?;
+    let (bytes, _held) = body::read_whole(service.bodies(), &head.headers, body).await?;
     let message = message(&bytes)?;
-    let ends = head.extensions.get::<Ends>().copied();
     if path == WAIT {
-        return wait(app, gate, &actor, method, message, ends).await;
+        return wait(service, &actor, method, message, head).await;
     }
-    carry_out(app, gate, actor, method, message, ends).await
+    carry_out(service, actor, method, message, head).await
 }
 
 /// Carries out a call as the request to REST that it is.
 async fn carry_out(
-    app: &AppState,
-    gate: Gate,
+    service: &dyn Service,
     actor: Actor,
     method: &Method,
     message: &[u8],
-    ends: Option<Ends>,
+    called: &Parts,
 ) -> ApiResult<Vec<u8>> {
     let request = method.request(message)?;
     let (mut head, ()) = Request::new(()).into_parts();
@@ -142,8 +141,13 @@ async fn carry_out(
             "The message is too large for a method that reads",
         )
     })?;
-    if let Some(ends) = ends {
-        head.extensions.insert(ends);
+    if let Some(ends) = called.extensions.get::<Ends>() {
+        head.extensions.insert(*ends);
+    }
+    // A cluster passes them on to the server that has the resource.
+    if let Some(credentials) = called.headers.get(header::AUTHORIZATION) {
+        head.headers
+            .insert(header::AUTHORIZATION, credentials.clone());
     }
     // Nothing in a call says which API it is about.
     head.extensions.insert(BothApis);
@@ -156,7 +160,7 @@ async fn carry_out(
         }
     };
     let body = Unread::new(&head.headers, body);
-    let reply = app::answer(app, gate, actor, &head, body).await?;
+    let reply = service.answer(actor, &head, body).await?;
     let reply = reply.into_body().collect().await;
     let reply: Bytes = reply
         .map_err(|e| ApiError::new(Status::Internal, "BROKEN_REPLY", e.to_string()))?
@@ -167,28 +171,26 @@ async fn carry_out(
 /// Waits for an operation: returns it as soon as it has ended, or as it is after the time that the
 /// caller names.
 async fn wait(
-    app: &AppState,
-    gate: Gate,
+    service: &dyn Service,
     actor: &Actor,
     method: &Method,
     message: &[u8],
-    ends: Option<Ends>,
+    called: &Parts,
 ) -> ApiResult<Vec<u8>> {
     // The first look is REST's own: it checks rights, the name, and whether it exists.
     let get = services().method("/google.longrunning.Operations/GetOperation")?;
     let asked = method.decode(message)?;
     let (name, time) = super::transcode::wait_request(&asked);
     let message = get.named(&name);
-    let first = carry_out(app, gate, actor.clone(), get, &message, ends).await?;
+    let first = carry_out(service, actor.clone(), get, &message, called).await?;
     let parts: Vec<&str> = name.split('/').collect();
     let [_, project, _, location, _, id] = parts.as_slice() else {
         return Ok(first);
     };
     let name = Place::new(project, location).name(id);
     let time = time.map_or(LONGEST_WAIT, |time| time.min(LONGEST_WAIT));
-    let waited = app.control().wait(&name, time).await;
-    waited.map_err(ApiError::refused)?;
-    carry_out(app, gate, actor.clone(), get, &message, ends).await
+    service.wait(&name, time).await?;
+    carry_out(service, actor.clone(), get, &message, called).await
 }
 
 fn respond(body: Body) -> Response {

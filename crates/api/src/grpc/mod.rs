@@ -13,7 +13,8 @@ mod call;
 mod transcode;
 
 use crate::connections::{HEAD_TIME, Slot};
-use crate::state::{AppState, Ends, Gate};
+use crate::service::Service;
+use crate::state::Ends;
 use axum::body::Body;
 use axum::extract::Request;
 use hyper::body::Incoming;
@@ -53,10 +54,8 @@ pub fn decode(path: &str, body: &[u8]) -> crate::error::ApiResult<RestRequest> {
 
 /// Server of a connection's calls.
 pub(crate) struct Server {
-    /// The state that all requests share.
-    pub app: AppState,
-    /// Means by which callers are authenticated.
-    pub gate: Gate,
+    /// The service that carries out the calls.
+    pub service: Arc<dyn Service>,
     /// Both ends of the connection.
     pub ends: Ends,
     /// The connection's place among all of the listener.
@@ -69,15 +68,15 @@ impl Server {
     /// Serves a connection, from its preface to its end.
     pub async fn serve(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         self.slot.share();
-        let (app, gate, ends) = (self.app.clone(), self.gate, self.ends);
+        let (service, ends) = (Arc::clone(&self.service), self.ends);
         let slot = Arc::clone(&self.slot);
-        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        let calls = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             let working = slot.work();
             request.extensions_mut().insert(ends);
             request.extensions_mut().insert(Arc::clone(&slot));
-            let app = app.clone();
+            let service = Arc::clone(&service);
             async move {
-                let reply = call::answer(&app, gate, request.map(Body::new)).await;
+                let reply = call::answer(&*service, request.map(Body::new)).await;
                 drop(working);
                 Ok::<_, Infallible>(reply)
             }
@@ -90,7 +89,7 @@ impl Server {
             .max_send_buf_size(CALL_WINDOW as usize)
             .max_pending_accept_reset_streams(MAX_RESETS)
             .max_local_error_reset_streams(MAX_RESETS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(stream), calls);
         tokio::pin!(connection);
         let mut leaving = false;
         loop {

@@ -12,6 +12,8 @@ use weir_control::Stamp;
 /// Kinds of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionKind {
+    /// No node of the cluster serves an aggregate.
+    AggregateNotServed,
     /// Nothing can be written any more.
     AggregateReadOnly,
     /// Physical space is little, or none.
@@ -22,6 +24,8 @@ pub enum ConditionKind {
     CertificateExpires,
     /// A block read from the device was not what had been written.
     ChecksumFault,
+    /// The tables of the cluster cannot be reached.
+    ClusterTables,
     /// The server has found a defect in itself.
     Defect,
     /// Requests that wait take nearly all memory that they may.
@@ -32,6 +36,8 @@ pub enum ConditionKind {
     LockFile,
     /// The log's device takes long.
     LogSlow,
+    /// A node of the cluster sends no heartbeats.
+    NodeDown,
     /// One of a pair lacks something.
     PairOutOfSync,
     /// The witness of a pair does not answer.
@@ -54,16 +60,19 @@ impl ConditionKind {
     /// Returns its name in responses and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
+            ConditionKind::AggregateNotServed => "AGGREGATE_NOT_SERVED",
             ConditionKind::AggregateReadOnly => "AGGREGATE_READ_ONLY",
             ConditionKind::AggregateSpace => "AGGREGATE_SPACE",
             ConditionKind::Catalog => "CATALOG",
             ConditionKind::CertificateExpires => "CERTIFICATE_EXPIRES",
             ConditionKind::ChecksumFault => "CHECKSUM_FAULT",
+            ConditionKind::ClusterTables => "CLUSTER_TABLES",
             ConditionKind::Defect => "DEFECT",
             ConditionKind::HeldMemory => "HELD_MEMORY",
             ConditionKind::LimitBinds => "LIMIT_BINDS",
             ConditionKind::LockFile => "LOCK_FILE",
             ConditionKind::LogSlow => "LOG_SLOW",
+            ConditionKind::NodeDown => "NODE_DOWN",
             ConditionKind::PairOutOfSync => "PAIR_OUT_OF_SYNC",
             ConditionKind::PairWitnessLost => "PAIR_WITNESS_LOST",
             ConditionKind::PoolAllocated => "POOL_ALLOCATED",

@@ -38,19 +38,20 @@ pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.one(&["uuid", "name"], record))
 }
 
-fn row(a: &Asked<'_>) -> node::Row {
-    node::row(a.cluster, Some(a.call.node))
+fn rows(a: &Asked<'_>) -> Vec<node::Row> {
+    node::rows(a.cluster, Some(a.call.node))
 }
 
-/// Handles GET of nodes: this one, with the pair that it is one of as ONTAP has high availability.
+/// Handles GET of nodes: this one, or those of its cluster. A pair, and those that stand by, are
+/// shown as ONTAP's high availability.
 pub fn nodes(a: &Asked<'_>, one: bool) -> Answered<Reply> {
-    resource::get(a, &node::TABLE, one, |_| vec![row(a)])
+    resource::get(a, &node::TABLE, one, |_| rows(a))
 }
 
 /// Handles PATCH of a node: nothing of it can be changed here.
 pub fn change_node(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
-    let like = resource::found(a, &node::TABLE, vec![row(a)])?;
+    let like = resource::found(a, &node::TABLE, rows(a))?;
     let mut fields = Fields::read(&a.call.body)?;
     resource::read(
         a,

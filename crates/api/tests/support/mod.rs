@@ -37,6 +37,7 @@ impl Api {
             rng: Arc::new(SeededRng::new(1)),
             device_bytes: 1 << 40,
             copy: None,
+            first_place: weir_control::Place::local(),
         })
         .await
         .unwrap();

@@ -198,3 +198,18 @@ pub const MAX_QUOTA_RULES: usize = 1000;
 
 /// Maximum number of qtrees of a volume that have an export policy of their own.
 pub const MAX_TREE_POLICIES: usize = 1000;
+
+/// Maximum number of resources that a node of a cluster gets from all aggregates for one page.
+pub const MAX_CLUSTER_LIST: usize = 4000;
+
+/// Maximum number of aggregates that a node asks at once for one request.
+pub const MAX_CLUSTER_ASKED: usize = 16;
+
+/// Maximum number of bytes of one reply that a node reads from a server.
+pub const MAX_CLUSTER_ANSWER: usize = 8 << 20;
+
+/// Maximum number of bytes of all replies of servers that a node has read and not passed on.
+pub const CLUSTER_ANSWERS: usize = 64 << 20;
+
+/// Maximum number of resources whose aggregate a node remembers.
+pub const MAX_CLUSTER_NAMES: usize = 20_000;

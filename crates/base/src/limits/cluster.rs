@@ -40,6 +40,9 @@ pub const NODES_MAX: usize = 64;
 /// Maximum number of aggregates of a cluster.
 pub const AGGREGATES_MAX: usize = 1024;
 
+/// Maximum number of tokens of a cluster.
+pub const TOKENS_MAX: usize = 1000;
+
 /// Minimum number of bytes of memory of a server: 64 MiB, which `weir serve` takes.
 pub const SERVER_MEMORY_MIN: u64 = 64 << 20;
 

@@ -133,12 +133,29 @@ impl TokenHash {
     pub fn of(secret: &str) -> TokenHash {
         TokenHash(hash(secret))
     }
+
+    /// Returns the hash that was stored as this text.
+    pub fn stored(text: String) -> TokenHash {
+        TokenHash(text)
+    }
+
+    /// Returns the hash as text to store.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for TokenHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TokenHash(…)")
     }
+}
+
+/// Creates the secret of a token.
+pub fn new_secret(rng: &dyn Rng) -> String {
+    let mut secret = [0u8; 32];
+    rng.fill(&mut secret);
+    format!("{PREFIX}{}", hex::encode(&secret))
 }
 
 /// Checks the form of a token's secret.
@@ -269,9 +286,7 @@ impl Catalog {
         rng: &dyn Rng,
     ) -> Result<(TokenRecord, String), Refusal> {
         check_name(name)?;
-        let mut secret = [0u8; 32];
-        rng.fill(&mut secret);
-        let secret = format!("{PREFIX}{}", hex::encode(&secret));
+        let secret = new_secret(rng);
         let record = TokenRecord::new(name, (role, expires), actor, clock);
         self.insert_token(&record, &secret, actor).await?;
         Ok((record, secret))

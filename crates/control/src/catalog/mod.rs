@@ -18,7 +18,7 @@ mod load;
 mod write;
 
 pub(crate) use access::refused;
-pub use access::{AccountKey, AuditEntry, TokenHash, TokenRecord, check_secret};
+pub use access::{AccountKey, AuditEntry, TokenHash, TokenRecord, check_secret, new_secret};
 pub use inspect::{CatalogVersion, Inspection, inspect, migrate, probe, version};
 pub use keep::back_up;
 pub(crate) use load::Loaded;

@@ -528,6 +528,7 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
             rng: Arc::new(SeededRng::new(start as u64)),
             device_bytes: 1 << 30,
             copy: None,
+            first_place: crate::Place::local(),
         });
         let control = control.await.unwrap();
         for n in 0..3 {

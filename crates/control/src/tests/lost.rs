@@ -19,6 +19,7 @@ pub(super) fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
+        first_place: crate::Place::local(),
     }
 }
 

@@ -63,6 +63,7 @@ async fn open_with(
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
+        first_place: crate::Place::local(),
     })
     .await
 }

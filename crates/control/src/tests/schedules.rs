@@ -116,6 +116,7 @@ async fn start(url: &str, node: &SimBackend, clock: &Arc<ManualClock>, seed: u64
         rng: Arc::new(SeededRng::new(seed)),
         device_bytes: 100 << 30,
         copy: None,
+        first_place: crate::Place::local(),
     })
     .await
     .unwrap()

@@ -93,6 +93,7 @@ impl Station {
                     rng: Arc::clone(&rng),
                     device_bytes: 1 << 30,
                     copy: None,
+                    first_place: weir_control::Place::local(),
                 });
                 let control = control.await.unwrap();
                 let parts = Parts {
@@ -129,6 +130,7 @@ impl Station {
             smb: None,
             pair: None,
             replication: Arc::clone(&service),
+            machines: None,
         });
         Station {
             user: AsUser::new(Arc::clone(&server), Actor::local()),

@@ -446,6 +446,20 @@ pub const COMMANDS: &[Command] = &[
         options!(statistics::FIELDS, Show),
     ),
     command(
+        &["storage", "aggregate", "relocation", "show"],
+        "Aggregates of the cluster and their nodes",
+        options!(failover::SERVED, Show),
+    ),
+    command(
+        &["storage", "aggregate", "relocation", "start"],
+        "Have another node of the cluster serve an aggregate",
+        &[
+            must("node", "text"),
+            must("destination", "text"),
+            must("aggregate-list", "text"),
+        ],
+    ),
+    command(
         &["storage", "aggregate", "show"],
         "Storage pools",
         options!(aggregate::FIELDS, Show, ["aggregate", "vserver", "state"]),
@@ -457,17 +471,17 @@ pub const COMMANDS: &[Command] = &[
     ),
     command(
         &["storage", "failover", "show"],
-        "The pair that this node is one of",
+        "The pair or the cluster that this node is one of",
         options!(failover::FIELDS, Show),
     ),
     command(
         &["storage", "failover", "takeover"],
-        "Have the partner serve in place of this node",
+        "Have others serve in place of a node",
         &[must("ofnode", "text")],
     ),
     command(
         &["storage", "failover", "giveback"],
-        "Have the partner serve again",
+        "Have a node serve again",
         &[must("ofnode", "text")],
     ),
     command(

@@ -1,7 +1,8 @@
-//! `storage failover`: the pair that this node is one of.
+//! `storage failover` and `storage aggregate relocation`: the pair or the cluster that this node is
+//! one of.
 
 use super::show::{self, Answer};
-use crate::cluster::{Cluster, Failover, Failure, Reason};
+use crate::cluster::{Cluster, Failover, Failure, MachineChange, Machines, Reason, Served};
 use crate::fields::node::reason;
 use crate::fields::{Field, Value, rows};
 use crate::grammar::Parsed;
@@ -23,7 +24,10 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Column::new(&["Takeover", "Possible"], 8).of("possible"),
         Column::new(&["", "State Description"], 37).of("state-description"),
     ];
-    let all = cluster.failover().into_iter().collect();
+    let all = match cluster.machines() {
+        Some(machines) => machines.failovers(),
+        None => cluster.failover().into_iter().collect(),
+    };
     show::list(FIELDS, parsed, all, &["node"], COLUMNS)
 }
 
@@ -55,19 +59,45 @@ pub(super) const FIELDS: &[Field<Failover>] = rows! {
 };
 
 fn state(f: &Failover) -> String {
+    if f.in_cluster && reason(f).is_none() && f.partner.is_empty() {
+        return "Owns no aggregate".to_owned();
+    }
     let linked = match f.connected {
         true => format!("Connected to {}", f.partner),
         false => format!("Waiting for {}", f.partner),
     };
     match reason(f) {
         None => linked,
+        Some(why) if f.in_cluster => format!("Takeover is not possible: {why}"),
         Some(why) => format!("{linked}, Takeover is not possible: {why}"),
     }
 }
 
 /// Runs `takeover -ofnode` this one, and `giveback -ofnode` the partner: either way the partner
 /// serves from then on.
+///
+/// In a cluster `takeover -ofnode` drains a machine: others serve what it has. `giveback -ofnode`
+/// lets it have aggregates again, and moves none.
 fn hand_over(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    if let Some(machines) = cluster.machines() {
+        let of = machine(&machines, argument(parsed, "ofnode")?)?;
+        let (change, said) = match verb {
+            "takeover" => (
+                MachineChange::Takeover(of.to_owned()),
+                format!(
+                    "Takeover of node \"{of}\" has begun. \"storage failover show\" shows what it still owns.\n"
+                ),
+            ),
+            _ => (
+                MachineChange::Giveback(of.to_owned()),
+                format!(
+                    "Node \"{of}\" may own aggregates again. \"storage aggregate relocation start\" moves them there.\n"
+                ),
+            ),
+        };
+        cluster.change_machines(&change).map_err(failed)?;
+        return Ok(said.into());
+    }
     let pair = cluster.failover().ok_or_else(none)?;
     let of = argument(parsed, "ofnode")?;
     let (meant, other) = match verb {
@@ -87,3 +117,62 @@ fn hand_over(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answe
     cluster.hand_over().map_err(failed)?;
     Ok(String::new().into())
 }
+
+/// Returns the name of a machine that there is.
+fn machine<'a>(machines: &Machines, name: &'a str) -> Result<&'a str, Failure> {
+    let known = machines.nodes.iter().any(|machine| machine.name == name);
+    known.then_some(name).ok_or_else(none)
+}
+
+/// Runs `storage aggregate relocation start`: an aggregate of the cluster, with all pools that are
+/// in it, goes to another machine.
+pub(super) fn relocate(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let machines = cluster.machines().ok_or_else(|| {
+        let why = "There is no other node to which an aggregate could be relocated: this server is in no cluster.";
+        failed(Failure::new(Reason::State, why))
+    })?;
+    let from = machine(&machines, argument(parsed, "node")?)?;
+    let to = machine(&machines, argument(parsed, "destination")?)?;
+    let list = argument(parsed, "aggregate-list")?;
+    let owned = |name: &str| {
+        let all = machines.served.iter();
+        all.filter(|one| one.owner.as_deref() == Some(from))
+            .any(|one| one.name == name)
+    };
+    let wanted: Vec<&str> = list.split(',').map(str::trim).collect();
+    if let Some(other) = wanted.iter().find(|name| !owned(name)) {
+        let why = format!("Aggregate \"{other}\" is not owned by node \"{from}\".");
+        return Err(failed(Failure::new(Reason::State, why)));
+    }
+    for aggregate in &wanted {
+        let change = MachineChange::Relocate {
+            aggregate: (*aggregate).to_owned(),
+            to: to.to_owned(),
+        };
+        cluster.change_machines(&change).map_err(failed)?;
+    }
+    Ok(
+        "Run the \"storage aggregate relocation show\" command to monitor the progress.\n"
+            .to_owned()
+            .into(),
+    )
+}
+
+/// Runs `storage aggregate relocation show`: the aggregates of the cluster, and who owns them.
+pub(super) fn relocations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const COLUMNS: &[Column] = &[
+        Column::new(&["Aggregate"], 20).of("aggregate"),
+        Column::new(&["Owner"], 14).of("owner"),
+        Column::new(&["Standby"], 14).of("standby"),
+    ];
+    let all = cluster.machines().map(|machines| machines.served);
+    let all = all.unwrap_or_default();
+    show::list(SERVED, parsed, all, &["aggregate"], COLUMNS)
+}
+
+/// Fields of the aggregates of a cluster.
+pub(super) const SERVED: &[Field<Served>] = rows! {
+    Field::<Served>::column("aggregate", "Aggregate", |one| one.name.clone().into()).key(),
+    Field::<Served>::column("owner", "Owner", |one| one.owner.clone().into()),
+    Field::<Served>::column("standby", "Standby", |one| one.standby.clone().into()),
+};

@@ -117,6 +117,8 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["statistics", "volume", "show"] => statistics::volumes(parsed, cluster),
         ["qos", "policy-group", verb] => storage::policy_group(verb, parsed, cluster),
         ["storage", "failover", verb] => failover::run(verb, parsed, cluster),
+        ["storage", "aggregate", "relocation", "start"] => failover::relocate(parsed, cluster),
+        ["storage", "aggregate", "relocation", "show"] => failover::relocations(parsed, cluster),
         ["storage", "aggregate", "show"] => storage::aggregates(parsed, cluster),
         ["cifs", what, verb] | ["vserver", "cifs", what, verb] => {
             cifs::run(what, verb, parsed, cluster)

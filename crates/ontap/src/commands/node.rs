@@ -4,7 +4,7 @@ use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
 use super::show::{self, Answer, or_dash};
 use crate::cluster::{Cluster, Failure};
-use crate::fields::node::{FIELDS, row};
+use crate::fields::node::{FIELDS, Row, rows};
 use crate::fields::{Field, Value, peer, rows, schedule};
 use crate::grammar::Parsed;
 use crate::refusal::{argument, failed, invalid, none, not_among};
@@ -174,7 +174,7 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
-/// Runs `system node show`: there is one.
+/// Runs `system node show`.
 pub fn nodes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::new(&["Node"], 21).of("node"),
@@ -182,24 +182,24 @@ pub fn nodes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> 
         Column::new(&["Eligibility"], 12).of("eligibility"),
         Column::new(&["Model"], 10).of("model"),
     ];
-    show::list(FIELDS, parsed, vec![row(cluster, None)], &["node"], COLUMNS)
+    show::list(FIELDS, parsed, rows(cluster, None), &["node"], COLUMNS)
 }
 
-/// Runs `cluster show`: there is one node.
+/// Runs `cluster show`: the machines of the cluster, or the one node that there is.
 pub fn cluster_show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column::new(&["Node"], 21).of("node"),
         Column::new(&["Health"], 7).of("health"),
         Column::new(&["Eligibility"], 12).of("eligibility"),
     ];
-    show::list(MEMBERS, parsed, vec![cluster.name()], &["node"], COLUMNS)
+    show::list(MEMBERS, parsed, rows(cluster, None), &["node"], COLUMNS)
 }
 
 /// Fields of the nodes of a cluster.
-pub(super) const MEMBERS: &[Field<String>] = rows! {
-    Field::<String>::column("node", "Node", |node: &String| node.clone().into()).key(),
-    Field::<String>::always("", "health", "Health", "true"),
-    Field::<String>::always("", "eligibility", "Eligibility", "true"),
+pub(super) const MEMBERS: &[Field<Row>] = rows! {
+    Field::<Row>::column("node", "Node", |node: &Row| node.name.clone().into()).key(),
+    Field::<Row>::column("health", "Health", |node: &Row| node.up.into()),
+    Field::<Row>::column("eligibility", "Eligibility", |node: &Row| node.eligible.into()),
 };
 
 /// Runs `cluster date show`: the node's clock.

@@ -30,6 +30,10 @@ pub struct Row {
     pub pair: Option<Failover>,
     /// The address at which clients reach it, if that is known.
     pub address: Option<IpAddr>,
+    /// True if it answers the others.
+    pub up: bool,
+    /// True if it may serve.
+    pub eligible: bool,
 }
 
 impl Row {
@@ -38,23 +42,45 @@ impl Row {
     }
 }
 
-/// Returns ONTAP's words for why the partner may not serve.
+/// Returns the words for why the partner may not serve: ONTAP's, of a pair.
 pub fn reason(pair: &Failover) -> Option<&'static str> {
     match (pair.possible, pair.connected) {
         (true, _) => None,
+        (false, true) if pair.in_cluster => Some("No standby for its aggregates"),
+        (false, false) if pair.in_cluster => Some("Node is down"),
         (false, true) => Some("NVRAM log not synchronized"),
         (false, false) => Some("Storage failover interconnect error"),
     }
 }
 
-/// Returns the node.
-pub fn row(cluster: &dyn Cluster, address: Option<IpAddr>) -> Row {
-    Row {
-        name: cluster.name(),
-        cluster: cluster.uuid(),
-        pair: cluster.failover(),
-        address,
-    }
+/// Returns the node, or all machines of its cluster.
+pub fn rows(cluster: &dyn Cluster, address: Option<IpAddr>) -> Vec<Row> {
+    let Some(machines) = cluster.machines() else {
+        return vec![Row {
+            name: cluster.name(),
+            cluster: cluster.uuid(),
+            pair: cluster.failover(),
+            address,
+            up: true,
+            eligible: true,
+        }];
+    };
+    let failovers = machines.failovers();
+    let both = machines.nodes.into_iter().zip(failovers);
+    both.map(|(machine, failover)| Row {
+        cluster: identity_of(&machine.name),
+        name: machine.name,
+        pair: Some(failover),
+        address: machine.address,
+        up: machine.up,
+        eligible: machine.eligible,
+    })
+    .collect()
+}
+
+/// Returns the serial number of a machine of a cluster: the same at each of its servers.
+fn identity_of(machine: &str) -> String {
+    value::identity("node", machine)
 }
 
 type F = Field<Row>;
@@ -63,12 +89,12 @@ type F = Field<Row>;
 /// those of the last minute, in microseconds.
 pub const FIELDS: &[F] = rows! {
     F::new("name", "node", "Node", |n| text(&n.name)).key().same(),
-    F::always("", "health", "Health", "true"),
-    F::always("", "eligibility", "Eligibility", "true"),
+    F::column("health", "Health", |n| n.up.into()),
+    F::column("eligibility", "Eligibility", |n| n.eligible.into()),
     F::column("vendor", "Vendor", |_| text("Weir")),
     F::new("model", "model", "Model", |_| text("Weir")).same(),
     F::new("uuid", "uuid", "Node UUID", |n| identity("node", &n.name)).same(),
-    F::always("state", "", "", "up").same(),
+    F::rest("state", |n| text(if n.up { "up" } else { "down" })).same(),
     F::always("membership", "", "", "member").same(),
     F::rest("serial_number", |n| text(&n.cluster)).same(),
     F::rest("system_id", |n| text(&n.cluster)).same(),
@@ -77,8 +103,10 @@ pub const FIELDS: &[F] = rows! {
     F::rest("version.major", |_| RELEASE.1.into()).same(),
     F::rest("version.minor", |_| RELEASE.2.into()).same(),
     F::rest("ha.enabled", |n| n.pair.is_some().into()).same(),
-    F::rest("ha.partners",
-        |n| n.pair(|p| Value::List(vec![Value::Object(vec![("name", text(&p.partner))])]))).same(),
+    F::rest("ha.partners", |n| n.pair(|p| {
+        let names = p.partner.split(", ").filter(|name| !name.is_empty());
+        Value::List(names.map(|name| Value::Object(vec![("name", text(name))])).collect())
+    })).same(),
     F::rest("ha.interconnect.state", |n| n.pair(|p| text(if p.connected { "up" } else { "down" })))
         .same(),
     F::rest("ha.takeover_check.takeover_possible", |n| n.pair(|p| p.possible.into())).same(),
