@@ -15,7 +15,8 @@ use weir_base::limits::cluster::{
     TOKENS_MAX,
 };
 
-use crate::directory::{Directory, Entry, digest};use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, Token, View};
+use crate::directory::{Directory, Entry, digest};
+use crate::rows::{Aggregate, Assignment, Child, Leader, Node, Target, Token, View};
 use crate::rules::Change;
 
 /// Version of the tables.

@@ -287,6 +287,7 @@ impl World {
         View {
             nodes: nodes.collect(),
             aggregates: self.database.aggregates.clone(),
+            tokens: Vec::new(),
             leader: (*expires > self.now).then(|| Leader {
                 node: leader.clone(),
                 term: *term,
@@ -307,6 +308,7 @@ impl World {
                 drained: false,
                 silent: Duration::ZERO,
                 children: children.clone(),
+                api: None,
             };
             self.database
                 .beats
