@@ -513,14 +513,20 @@ mod tests {
             ("30", None, Some("description=d1")),
         ] {
             let (mut token, mut got, mut want) = (String::new(), Vec::new(), Vec::new());
-            let params = |token| ListParams {
+            fn params<'a>(token: &'a str, of: &ListParams<'a>) -> ListParams<'a> {
+                ListParams {
+                    page_token: Some(token),
+                    ..*of
+                }
+            }
+            let of = ListParams {
                 page_size: Some(size),
-                page_token: Some(token),
+                page_token: None,
                 order_by,
                 filter,
             };
             loop {
-                let q = ListQuery::parse(&VOLUME, "c", params(&token)).unwrap();
+                let q = ListQuery::parse(&VOLUME, "c", params(&token, &of)).unwrap();
                 let (mut all, mut more) = (Vec::new(), false);
                 for n in 0..3 {
                     let names: Vec<(String, Value)> = server(n)
@@ -543,7 +549,7 @@ mod tests {
             }
             let whole = ListParams {
                 page_size: None,
-                ..params("")
+                ..params("", &of)
             };
             let q = ListQuery::parse(&VOLUME, "c", whole).unwrap();
             let names: Vec<(String, Value)> = (0..25)
