@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::circles::Module;
 use crate::modules::{is_test, place};
+use crate::source;
 
 /// Folders in which each folder is a crate.
 const FOLDERS: &[&str] = &["crates/", "bench/", "conformance/"];
@@ -18,13 +19,15 @@ pub struct File {
     pub module: Option<Module>,
     /// The text.
     pub text: String,
+    /// True if the module, or one that it is in, is declared for tests only.
+    for_tests: bool,
 }
 
 impl File {
     /// True if it is a part of the product or of a tool, and no test.
     pub fn is_product(&self) -> bool {
         let tests = self.module.as_ref().map(|module| is_test(module));
-        tests == Some(false)
+        tests == Some(false) && !self.for_tests
     }
 }
 
@@ -49,10 +52,55 @@ pub fn read(root: &Path, files: &[&str]) -> Result<BTreeMap<String, Vec<File>>> 
         if module.as_ref().is_some_and(|module| *module == ["main"]) {
             module = Some(Vec::new());
         }
-        crates
-            .entry(name.to_owned())
-            .or_default()
-            .push(File { module, text });
+        crates.entry(name.to_owned()).or_default().push(File {
+            module,
+            text,
+            for_tests: false,
+        });
     }
+    crates.values_mut().for_each(|files| mark_tests(files));
     Ok(crates)
+}
+
+/// Marks the modules that are declared for tests only, and those in them.
+fn mark_tests(files: &mut [File]) {
+    let declared = files.iter().filter_map(|file| {
+        let names = source::modules_of_tests(&source::tokens(&file.text));
+        Some((file.module.clone()?, names))
+    });
+    let declared = declared.flat_map(|(module, names)| {
+        let below = move |name| [module.as_slice(), &[name]].concat();
+        names.into_iter().map(below)
+    });
+    let tests: Vec<Module> = declared.collect();
+    for file in files {
+        let module = file.module.iter();
+        file.for_tests = module
+            .flat_map(|module| tests.iter().map(move |test| module.starts_with(test)))
+            .any(|inside| inside);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_for_tests_are_no_product() {
+        let file = |module: &[&str], text: &str| File {
+            module: Some(module.iter().map(|part| (*part).to_owned()).collect()),
+            text: text.to_owned(),
+            for_tests: false,
+        };
+        let mut files = [
+            file(&[], "mod a; #[cfg(test)] mod b;"),
+            file(&["a"], "#[cfg(test)] pub(crate) mod c;"),
+            file(&["a", "c"], ""),
+            file(&["b"], "mod d;"),
+            file(&["b", "d"], ""),
+        ];
+        mark_tests(&mut files);
+        let product: Vec<bool> = files.iter().map(File::is_product).collect();
+        assert_eq!(product, [true, true, false, false, false]);
+    }
 }

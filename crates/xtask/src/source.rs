@@ -133,16 +133,26 @@ fn without_visibility(tokens: &[Token]) -> &[Token] {
 /// The modules that a root declares, without those of tests.
 pub fn modules(tokens: &[Token]) -> Vec<String> {
     let tests: Vec<usize> = test_modules(tokens).collect();
-    let declared = tokens
-        .windows(3)
-        .enumerate()
-        .filter_map(|(at, three)| match three {
-            [Token::Word(keyword), Token::Word(name), Token::Sign(';')] if keyword == "mod" => {
-                (!tests.contains(&at)).then(|| name.clone())
-            }
-            _ => None,
-        });
-    declared.collect()
+    let product = declared(tokens).filter(|(at, _)| !tests.contains(at));
+    product.map(|(_, name)| name).collect()
+}
+
+/// The modules that a module declares for tests only.
+pub fn modules_of_tests(tokens: &[Token]) -> Vec<String> {
+    let tests: Vec<usize> = test_modules(tokens).collect();
+    let of_tests = declared(tokens).filter(|(at, _)| tests.contains(at));
+    of_tests.map(|(_, name)| name).collect()
+}
+
+/// The declarations of modules that are files, each with its place.
+fn declared(tokens: &[Token]) -> impl Iterator<Item = (usize, String)> + '_ {
+    let threes = tokens.windows(3).enumerate();
+    threes.filter_map(|(at, three)| match three {
+        [Token::Word(keyword), Token::Word(name), Token::Sign(';')] if keyword == "mod" => {
+            Some((at, name.clone()))
+        }
+        _ => None,
+    })
 }
 
 /// The paths that begin at a token: several where braces follow. `self` in braces is the path
