@@ -244,7 +244,7 @@ fn put_target(out: &mut Vec<u8>, target: Option<Target>) {
 }
 
 /// Refusals by their numbers from 1 on.
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 9] = [
     Refusal::NotFound,
     Refusal::Exists,
     Refusal::NotDirectory,
@@ -253,6 +253,7 @@ const REFUSALS: [Refusal; 8] = [
     Refusal::Stale,
     Refusal::Loop,
     Refusal::Busy,
+    Refusal::Full,
 ];
 
 fn put_refusal(out: &mut Vec<u8>, refusal: Refusal) {
@@ -468,7 +469,7 @@ mod tests {
     fn any_message(rng: &SeededRng) -> Message {
         let (token, ticket, part) = (any_token(rng), any_ticket(rng), any_part(rng));
         let directory = Ino(rng.next_u64());
-        let refusal = REFUSALS[rng.below(8) as usize];
+        let refusal = REFUSALS[rng.below(9) as usize];
         match rng.below(11) {
             0 => Message::Prepare { token, part },
             1 => Message::Vote {

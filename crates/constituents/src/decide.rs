@@ -77,14 +77,16 @@ impl Protocol {
         match self.carry_out_here(namespace, &request) {
             Err(refusal) => self.reply(caller, Err(refusal)),
             Ok(Some((changes, made))) => {
+                let mut reply = Ok(made);
                 if !changes.is_empty() {
-                    namespace.append(Record {
+                    let appended = namespace.append(Record {
                         changes,
                         note: Note::None,
                         caller: Some(caller),
                     });
+                    reply = appended.and(reply);
                 }
-                self.reply(caller, Ok(made));
+                self.reply(caller, reply);
             }
             Ok(None) => {
                 let token = self.new_token();
@@ -252,14 +254,14 @@ impl Protocol {
         changes: Vec<Change>,
         made: Option<Ino>,
     ) {
-        let Some(operation) = self.operations.remove(&token) else {
+        let Some(operation) = self.operations.get(&token) else {
             return;
         };
         let parts = operation.parts.iter();
         let parts: Vec<(Constituent, Ticket)> = parts
             .filter_map(|part| Some((part.on, part.vote?.0)))
             .collect();
-        namespace.append(Record {
+        let decided = namespace.append(Record {
             changes,
             note: Note::Decided {
                 token,
@@ -267,6 +269,13 @@ impl Protocol {
             },
             caller: Some(operation.caller),
         });
+        if let Err(refusal) = decided {
+            self.end(token, Err(refusal));
+            return;
+        }
+        let Some(operation) = self.operations.remove(&token) else {
+            return;
+        };
         for (on, ticket) in &parts {
             let finish = Message::Finish {
                 token,
@@ -365,13 +374,23 @@ impl Protocol {
         };
         parts.retain(|part| *part != (from, ticket));
         if parts.is_empty() {
-            self.decided.remove(&token);
-            namespace.append(Record {
+            self.forget_finished(namespace);
+        }
+    }
+
+    /// Forgets the changes whose parts are all finished, as far as the namespace lets it.
+    pub(crate) fn forget_finished(&mut self, namespace: &mut impl Namespace) {
+        self.decided.retain(|token, parts| {
+            if !parts.is_empty() {
+                return true;
+            }
+            let forgotten = namespace.append(Record {
                 changes: Vec::new(),
-                note: Note::Forgotten(token),
+                note: Note::Forgotten(*token),
                 caller: None,
             });
-        }
+            forgotten.is_err()
+        });
     }
 
     /// Handles the answer to the question for a directory's parent.

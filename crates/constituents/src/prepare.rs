@@ -47,13 +47,16 @@ impl Protocol {
             target,
         };
         let ticket = self.new_ticket();
-        self.locks.lock(&prepared);
-        self.prepared.insert(ticket, prepared.clone());
         namespace.append(Record {
             changes: prepared.changes(),
-            note: Note::Prepared { ticket, prepared },
+            note: Note::Prepared {
+                ticket,
+                prepared: prepared.clone(),
+            },
             caller: None,
-        });
+        })?;
+        self.locks.lock(&prepared);
+        self.prepared.insert(ticket, prepared);
         if let Part::Snapshot { .. } = part {
             self.open_gate();
         }
@@ -170,13 +173,18 @@ impl Protocol {
         ticket: Ticket,
         commit: bool,
     ) {
-        if let Some(prepared) = self.prepared.remove(&ticket) {
-            self.locks.unlock(&prepared);
-            namespace.append(Record {
+        if let Some(prepared) = self.prepared.get(&ticket) {
+            let finished = namespace.append(Record {
                 changes: prepared.end(commit),
                 note: Note::Finished(ticket),
                 caller: None,
             });
+            if finished.is_err() {
+                // The decider says it again.
+                return;
+            }
+            self.locks.unlock(prepared);
+            self.prepared.remove(&ticket);
         }
         if commit {
             self.send(from, Message::Finished { token, ticket });

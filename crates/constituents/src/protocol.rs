@@ -95,12 +95,15 @@ pub struct Protocol {
 impl Protocol {
     /// Starts the constituent `own` of `members` with the state that its records have made. All
     /// parts that are prepared are locked, and are settled by asking their deciders.
+    ///
+    /// # Errors
+    /// The namespace's, if it cannot log the start.
     pub fn start(
         own: Constituent,
         members: Vec<Constituent>,
         durable: Durable,
         namespace: &mut impl Namespace,
-    ) -> Protocol {
+    ) -> Result<Protocol, Refusal> {
         let mut locks = Locks::default();
         for prepared in durable.prepared.values() {
             locks.lock(prepared);
@@ -110,7 +113,7 @@ impl Protocol {
             changes: Vec::new(),
             note: Note::Epoch(epoch),
             caller: None,
-        });
+        })?;
         let mut protocol = Protocol {
             own,
             members,
@@ -124,7 +127,7 @@ impl Protocol {
             outputs: Vec::new(),
         };
         protocol.repeat_messages();
-        protocol
+        Ok(protocol)
     }
 
     /// Takes the messages and replies since the last call, in order.
@@ -160,7 +163,10 @@ impl Protocol {
 
     /// Called at regular intervals, of about the time that a message and its answer take: repeats
     /// messages without an answer, and ends changes that have waited for too long.
-    pub fn tick(&mut self) {
+    pub fn tick(&mut self, namespace: &mut impl Namespace) {
+        if self.closing().is_none() {
+            self.forget_finished(namespace);
+        }
         self.age_gate();
         self.age_operations();
         self.repeat_messages();

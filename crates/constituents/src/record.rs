@@ -5,6 +5,7 @@ use weir_base::Ino;
 use crate::message::{Ticket, Token};
 use crate::number::Constituent;
 use crate::part::Prepared;
+use crate::request::Refusal;
 
 /// Kind of an inode, as far as the rules distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -184,5 +185,9 @@ pub trait Namespace {
     fn new_number(&mut self) -> Ino;
 
     /// Appends a record to the log, and carries it out in memory.
-    fn append(&mut self, record: Record);
+    ///
+    /// # Errors
+    /// [`Refusal::Full`], or [`Refusal::Busy`] if the constituent has to wait for something.
+    /// Nothing was changed then.
+    fn append(&mut self, record: Record) -> Result<(), Refusal>;
 }

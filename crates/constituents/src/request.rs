@@ -108,6 +108,8 @@ pub enum Refusal {
     Stale,
     /// A directory would be below itself.
     Loop,
+    /// The constituent has no space for the change.
+    Full,
     /// Another change has not ended, or a constituent does not answer: the request is to be made
     /// again.
     Busy,

@@ -20,6 +20,7 @@ fn errno(refusal: Refusal) -> Errno {
         Refusal::Stale => Errno::Stale,
         Refusal::Loop => Errno::Invalid,
         Refusal::Busy => Errno::Delay,
+        Refusal::Full => Errno::NoSpace,
     }
 }
 

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use weir_base::{Ino, Time};
 use weir_constituents::{
-    Change, Constituent, Durable, Message, Note, Output, Part, Protocol, ROOT, Ticket, Token,
+    Change, Constituent, Durable, Message, Note, Output, Part, Protocol, ROOT, Record, Refusal,
+    Ticket, Token,
 };
 
 use crate::model::op::{self, Slot};
@@ -162,6 +163,9 @@ impl World {
         let model = Model::new(root, Rules::ENGINE);
         let inodes = BTreeMap::from([(op::ROOT, ROOT)]);
         let mut world = World::of(choices, bug, states.collect(), model, inodes);
+        for member in &mut world.members {
+            member.memory.refuses = 150;
+        }
         for client in 0..CLIENTS {
             world.at(10_000, Event::Client(client));
         }
@@ -177,6 +181,8 @@ impl World {
         model: Model,
         inodes: BTreeMap<Slot, Ino>,
     ) -> World {
+        let member = |state| Member::new(state, choices.fork());
+        let members = states.into_iter().map(member).collect();
         let mut world = World {
             choices,
             bug,
@@ -184,7 +190,7 @@ impl World {
             order: 0,
             events: BinaryHeap::new(),
             bodies: BTreeMap::new(),
-            members: states.into_iter().map(Member::new).collect(),
+            members,
             cuts: BTreeMap::new(),
             operations: Vec::new(),
             clients: [None; CLIENTS],
@@ -232,7 +238,7 @@ impl World {
         match event {
             Event::Start(member) => self.start(member),
             Event::Tick(member) => {
-                self.call(member, None, |protocol, _| protocol.tick())?;
+                self.call(member, None, |protocol, memory| protocol.tick(memory))?;
                 self.at(TICK, Event::Tick(member));
             }
             Event::Flush(member) => {
@@ -301,7 +307,10 @@ impl World {
             .collect();
         let own = Constituent(member as u8);
         let members = (0..count).map(Constituent).collect();
-        let protocol = Protocol::start(own, members, durable, &mut of.memory);
+        let Ok(protocol) = Protocol::start(own, members, durable, &mut of.memory) else {
+            self.at(1_000, Event::Start(member));
+            return;
+        };
         of.protocol = Some(protocol);
         self.take(member, None);
         if self.has(Bug::PresumesAbort) || self.has(Bug::PresumesCommit) {
@@ -410,7 +419,7 @@ impl World {
                         self.operations[operation].made = Some(made);
                     }
                     let checked = match (&reply, &refused) {
-                        (Err(weir_constituents::Refusal::Busy), _) => true,
+                        (Err(Refusal::Busy | Refusal::Full), _) => true,
                         // The participant's refusal was compared when it was sent.
                         (Err(_), Some(reason)) => {
                             wrong = wrong.or(reason.clone());
@@ -465,7 +474,9 @@ impl World {
                 token,
                 answer: Err(refusal),
                 ..
-            } if *refusal != weir_constituents::Refusal::Busy => self.tokens.get(token).copied(),
+            } if !matches!(refusal, Refusal::Busy | Refusal::Full) => {
+                self.tokens.get(token).copied()
+            }
             _ => None,
         };
         match self.has(Bug::SendsEarly) {
@@ -504,7 +515,7 @@ impl World {
     fn carry_out(
         &mut self,
         member: usize,
-        record: &weir_constituents::Record,
+        record: &Record,
         operation: Option<usize>,
     ) -> Result<(), String> {
         self.members[member].device.apply(record);
@@ -580,7 +591,7 @@ impl World {
             Message::Vote {
                 answer: Err(refusal),
                 ..
-            } if *refusal != weir_constituents::Refusal::Busy => Some(wrong),
+            } if !matches!(refusal, Refusal::Busy | Refusal::Full) => Some(wrong),
             _ => None,
         };
         if self.has(Bug::IgnoresClosings) {
@@ -683,6 +694,9 @@ impl World {
     /// Ends all faults, and compares everything.
     fn settle(&mut self) -> Result<(), String> {
         self.calm = true;
+        for member in &mut self.members {
+            member.memory.refuses = 0;
+        }
         self.cuts.clear();
         for member in 0..self.members.len() {
             self.at(1, Event::Start(member));

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_base::Ino;
 use weir_constituents::{
-    Change, Constituent, Durable, Kind, Message, Namespace, Object, Protocol, ROOT, Record, Reply,
-    Target, Token,
+    Change, Constituent, Durable, Kind, Message, Namespace, Object, Protocol, ROOT, Record,
+    Refusal, Reply, Target, Token,
 };
 
 use crate::model::op::Name;
+use crate::rand::Choices;
 
 /// Snapshot of a constituent.
 #[derive(Clone, Debug)]
@@ -126,6 +127,9 @@ impl State {
 pub struct Memory {
     pub state: State,
     pub appended: Vec<Record>,
+    /// Refuses one record in this many; 0: none.
+    pub refuses: u64,
+    pub refusals: Choices,
 }
 
 impl Namespace for Memory {
@@ -143,9 +147,13 @@ impl Namespace for Memory {
         self.state.own.inode(local).unwrap()
     }
 
-    fn append(&mut self, record: Record) {
+    fn append(&mut self, record: Record) -> Result<(), Refusal> {
+        if self.refuses > 0 && self.refusals.below(self.refuses) == 0 {
+            return Err(*self.refusals.pick(&[Refusal::Full, Refusal::Busy]));
+        }
         self.state.apply(&record);
         self.appended.push(record);
+        Ok(())
     }
 }
 
@@ -184,12 +192,14 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn new(device: State) -> Member {
+    pub fn new(device: State, refusals: Choices) -> Member {
         Member {
             protocol: None,
             memory: Memory {
                 state: device.clone(),
                 appended: Vec::new(),
+                refuses: 0,
+                refusals,
             },
             device,
             queue: VecDeque::new(),
