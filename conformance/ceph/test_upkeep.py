@@ -55,7 +55,7 @@ class Upkeep(OnCluster):
         self.assertIn("would switch on trees", said)
         self.assertIn("switched on trees", self.weir("upgrade", *other, *server.place))
         said = json.loads(self.weir("upgrade", *other, *server.place, "--dry-run", "--json"))
-        self.assertEqual((said["featuresOn"], said["featuresOff"]), (["usage", "trees"], []))
+        self.assertEqual((said["featuresOn"], said["featuresOff"]), (["usage", "trees", "constituents"], []))
         self.server("features").stop()
 
     def test_a_backup_is_restored_to_its_aggregate_and_no_other(self):

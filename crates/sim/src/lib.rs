@@ -3,6 +3,7 @@
 //! - [`device_suite`]: promises that every kind of device keeps;
 //! - [`rados`]: a simulated cluster of objects, with fencing and OSDs that learn of it late;
 //! - [`large`]: a large volume over constituents that crash and lose messages;
+//! - [`large_engine`]: its protocol on volumes of the engine;
 //! - [`owner`]: machines that take an aggregate on it over from each other;
 //! - [`disk`]: simulated devices that lose power, tear, reorder, fail, rot and fill up;
 //! - [`model`]: a reference model of a volume, made of plain maps;
@@ -26,6 +27,7 @@ pub mod fuzz;
 pub mod generate;
 pub mod histories;
 pub mod large;
+pub mod large_engine;
 pub mod machine;
 pub mod minimise;
 pub mod mirrors;

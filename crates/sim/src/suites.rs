@@ -45,6 +45,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::large::story,
     },
     Suite {
+        name: "large-engine",
+        about: "the same protocol on three machines with volumes of the engine: power failures, repeated and late messages",
+        run: crate::large_engine::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

@@ -34,6 +34,11 @@ fn a_copy_is_always_some_snapshot_of_its_source() {
 }
 
 #[test]
+fn a_large_volume_is_one_tree_over_volumes_of_the_engine() {
+    run("large-engine", 40);
+}
+
+#[test]
 fn a_standby_holds_a_prefix_of_what_its_primary_did() {
     run("pair", 60);
 }

@@ -31,9 +31,15 @@ pub const TREES: Feature = Feature {
     about: "make qtrees: folders of a volume that are counted and limited by themselves",
 };
 
+/// Volumes are constituents of large volumes: entries name inodes of other volumes.
+pub const CONSTITUENTS: Feature = Feature {
+    name: "constituents",
+    about: "make volumes that are constituents of large volumes",
+};
+
 /// Features that this program knows. A new one is added here, and read and written only where it is
 /// on. An aggregate that this program makes has them all.
-pub const FEATURES: &[Feature] = &[USAGE, TREES];
+pub const FEATURES: &[Feature] = &[USAGE, TREES, CONSTITUENTS];
 
 /// Format of an aggregate, compared with this program's.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::format::mark::MarkId;
 use crate::format::record::{
-    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
+    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, is_elsewhere,
+    kind,
 };
 use crate::format::shared_runs::{self, Group};
 use crate::format::side::{self, Collected};
@@ -143,6 +144,7 @@ impl<'a> TreeCheck<'a> {
             inodes: HashMap::new(),
             names: HashMap::new(),
             orphans: Vec::new(),
+            is_constituent: false,
             // Half of a transfer is as inconsistent as an unreadable tree, and before the first
             // transfer the tree may be empty.
             blind: live
@@ -391,6 +393,9 @@ struct VolumeVisitor<'c, 'a> {
     inodes: HashMap<u64, Seen>,
     names: HashMap<u64, Named>,
     orphans: Vec<u64>,
+    /// True if the volume has tokens or entries of a large volume: other constituents may name its
+    /// inodes, and changes may be half done.
+    is_constituent: bool,
     /// True if a node could not be read: missing records may be in it.
     blind: bool,
     /// True if a node really could not be read.
@@ -455,7 +460,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
                 }
                 _ => Some("malformed extent"),
             },
-            kind::XATTR | kind::ACL => match side::well_formed(key, value) {
+            kind::XATTR | kind::ACL | kind::TOKEN => match side::well_formed(key, value) {
                 true => {
                     current.side.push(key, value);
                     None
@@ -514,11 +519,16 @@ impl VolumeVisitor<'_, '_> {
         };
         current.entries += 1;
         current.subdirs += u32::from(entry.kind == FileKind::Directory);
-        let named = self.names.entry(entry.ino.0).or_default();
-        named.count += 1;
-        named.dir = key.ino;
-        let kinds_agree = named.kind.is_none_or(|k| k == entry.kind);
-        named.kind = Some(entry.kind);
+        let mut kinds_agree = true;
+        if is_elsewhere(entry.ino) {
+            self.is_constituent = true;
+        } else {
+            let named = self.names.entry(entry.ino.0).or_default();
+            named.count += 1;
+            named.dir = key.ino;
+            kinds_agree = named.kind.is_none_or(|k| k == entry.kind);
+            named.kind = Some(entry.kind);
+        }
         let hash = hash_of(key.sub);
         if hash != first_cookie(self.key, entry.name) || key.sub - hash >= VARIANTS {
             return Some("directory entry at the wrong place");
@@ -575,6 +585,7 @@ impl VolumeVisitor<'_, '_> {
                     .inode_fault(ino, "link target of the wrong length");
             }
         }
+        self.is_constituent |= current.side.has_tokens;
         let fault = current
             .side
             .fault(&rec, |name| first_cookie(self.key, name));
@@ -628,12 +639,14 @@ impl VolumeVisitor<'_, '_> {
             let is_root = *ino == ROOT_INO.0;
             let expected = match seen.kind {
                 FileKind::Directory => 2 + seen.subdirs,
+                // Other constituents may have names, too.
+                _ if self.is_constituent => named.count.max(seen.nlink).max(1),
                 _ => named.count,
             };
             let open = seen.nlink == 0 && named.count == 0 && self.orphans.contains(ino);
             if open && seen.kind != FileKind::Directory {
                 // The inode was open when it lost its last name.
-            } else if !is_root && named.count == 0 {
+            } else if !is_root && named.count == 0 && !self.is_constituent {
                 self.check.inode_fault(*ino, "no name refers to it");
             } else if seen.nlink != expected {
                 self.check.inode_fault(
@@ -653,7 +666,8 @@ impl VolumeVisitor<'_, '_> {
                 if is_root && named.count > 0 || named.count > 1 {
                     self.check.inode_fault(*ino, "directory with several names");
                 }
-                if !is_root && named.count == 1 && seen.parent != named.dir {
+                let moves = self.is_constituent && is_elsewhere(Ino(seen.parent));
+                if !is_root && named.count == 1 && seen.parent != named.dir && !moves {
                     self.check.inode_fault(
                         *ino,
                         format!("its parent is {}, not {}", named.dir, seen.parent),

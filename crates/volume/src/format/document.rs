@@ -95,6 +95,7 @@ fn volumes_trees() {
         (kind::XATTR, "Extended attribute"),
         (kind::ACL, "Access control list"),
         (kind::STREAM, "Stream"),
+        (kind::TOKEN, "Token"),
         (kind::SHARED, "Shared blocks"),
         (kind::USAGE, "Usage"),
     ];

@@ -40,11 +40,14 @@ pub(crate) mod kind {
     /// Blocks and inodes of an owner ([`crate::format::usage`]).
     pub(crate) const USAGE: u8 = 10;
 
+    /// A token of a constituent, beside the root directory ([`crate::ops::constituent`]).
+    pub(crate) const TOKEN: u8 = 11;
+
     /// Kinds of records that each copy of a volume has for itself.
     pub(crate) const OWN: [u8; 2] = [SHARED, USAGE];
 
     /// Kinds of records beside an inode, whatever its own kind, that only their owner interprets.
-    pub(crate) const SIDE: [u8; 3] = [XATTR, ACL, STREAM];
+    pub(crate) const SIDE: [u8; 4] = [XATTR, ACL, STREAM, TOKEN];
 }
 
 /// The root directory's inode number.
@@ -52,6 +55,23 @@ pub(crate) const ROOT_INO: Ino = Ino(2);
 
 /// The first number of a new inode; lower ones are reserved.
 pub(crate) const FIRST_INO: u64 = 16;
+
+/// Bits of an inode's number below those that name another constituent of a large volume.
+const LOCAL_BITS: u32 = 56;
+
+/// Returns true for the number, in an entry or as a parent, of an inode of another constituent.
+#[must_use]
+pub fn is_elsewhere(ino: Ino) -> bool {
+    ino.0 >> LOCAL_BITS != 0
+}
+
+/// Returns the number by which a constituent names the inode that has `local` in the constituent
+/// `other`; `None` if a number is too large.
+#[must_use]
+pub fn elsewhere(other: u8, local: Ino) -> Option<Ino> {
+    let top = u64::from(other.checked_add(1)?);
+    (!is_elsewhere(local)).then_some(Ino(top << LOCAL_BITS | local.0))
+}
 
 /// Blocks in a window of a file's map.
 pub(crate) const WINDOW: u64 = weir_base::limits::MAX_EXTENT_BLOCKS as u64;

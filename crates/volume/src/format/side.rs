@@ -14,7 +14,7 @@ use weir_store::node::Key;
 
 use crate::format::codec::{Put, Reader};
 use crate::format::hash::DISAMBIGUATOR_BITS;
-use crate::format::record::{InodeRec, flag, kind};
+use crate::format::record::{InodeRec, ROOT_INO, flag, kind};
 
 /// Bits of an attribute's number that identify the piece.
 pub(crate) const PIECE_BITS: u32 = 8;
@@ -74,6 +74,7 @@ pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
     let place = match key.kind {
         kind::XATTR => key.sub >> DISAMBIGUATOR_BITS > 0 && key.sub <= i64::MAX as u64,
         kind::ACL => key.sub < MAX_XATTR.div_ceil(MAX_VALUE) as u64,
+        kind::TOKEN => key.ino == ROOT_INO.0,
         _ => return false,
     };
     key.ino != 0 && place && !value.is_empty() && value.len() <= MAX_VALUE
@@ -84,14 +85,17 @@ pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
 pub(crate) struct Collected {
     xattrs: Pieces,
     acl: Pieces,
+    /// True if there are tokens.
+    pub(crate) has_tokens: bool,
 }
 
 impl Collected {
     pub(crate) fn push(&mut self, key: Key, value: &[u8]) {
         match key.kind {
-            kind::XATTR => self.xattrs.insert(key.sub, value.to_vec()),
-            _ => self.acl.insert(key.sub, value.to_vec()),
-        };
+            kind::XATTR => drop(self.xattrs.insert(key.sub, value.to_vec())),
+            kind::TOKEN => self.has_tokens = true,
+            _ => drop(self.acl.insert(key.sub, value.to_vec())),
+        }
     }
 
     /// Returns the fault of the attributes, given the inode that they belong to; `None` if there is

@@ -161,7 +161,7 @@ fn well_formed(key: Key, value: &[u8]) -> bool {
             key.ino != 0 && entry.is_some_and(|e| e.kind == FileKind::Regular && named(e.name))
         }
         kind::ORPHAN => key.ino == 0 && value.is_empty(),
-        kind::XATTR | kind::ACL => side::well_formed(key, value),
+        kind::XATTR | kind::ACL | kind::TOKEN => side::well_formed(key, value),
         _ => false,
     }
 }
@@ -281,6 +281,7 @@ impl Receive {
             kind::XATTR,
             kind::ACL,
             kind::STREAM,
+            kind::TOKEN,
         ];
         if !kinds.contains(&key.kind) {
             return Err(FsError::Invalid);

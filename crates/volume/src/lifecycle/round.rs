@@ -504,7 +504,7 @@ impl Walk {
             }
             (kind::DIRENT, None) => edits.del_entry(ino, key.sub),
             (kind::SYMLINK, _) => self.link = Some(key.ino),
-            (kind::XATTR | kind::ACL | kind::STREAM, value) => {
+            (kind::XATTR | kind::ACL | kind::STREAM | kind::TOKEN, value) => {
                 edits.side(ino, key.kind, key.sub, value);
             }
             (kind::EXTENT, _) => window(key, old, new, edits, blocks)?,

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod attr;
 pub(crate) mod clone_range;
 pub(crate) mod commit;
+pub(crate) mod constituent;
 pub(crate) mod convert;
 pub(crate) mod data;
 pub(crate) mod directory;

@@ -9,6 +9,7 @@ use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec, flag, kind};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
+use crate::ops::constituent::check_here;
 use crate::ops::directory::{Hit, Search, check_name, is_dots};
 use crate::ops::unlink::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::context::EngineContext;
@@ -94,6 +95,7 @@ impl Volume {
                     }
                 }
             };
+            check_here(hit)?;
             if hit == dir {
                 return Ok(Found {
                     ino: dir,
@@ -728,6 +730,7 @@ impl Volume {
         name: &[u8],
         hit: Hit,
     ) -> Result<Option<Arc<Inode>>, Stop> {
+        check_here(hit.ino)?;
         match self.inode(cx, hit.ino) {
             Ok(inode) => Ok(Some(inode)),
             Err(Stop::Fail(FsError::Stale)) => {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use weir_base::{Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
-use weir_store::features::{TREES, USAGE};
+use weir_store::features::{CONSTITUENTS, TREES, USAGE};
 use weir_store::{IoError, StoreError};
 
 use crate::format::mark::MarkId;
@@ -47,6 +47,7 @@ pub(crate) struct Core {
     /// True if checkpoints count the usage of owners.
     counts_usage: bool,
     has_trees: bool,
+    has_constituents: bool,
     verifier: u64,
     /// Write verifier of another machine that this one replaces with all of its data; 0: none.
     handed_verifier: AtomicU64,
@@ -87,6 +88,7 @@ impl Core {
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             counts_usage: options.usage && agg.has(&USAGE),
             has_trees: agg.has(&TREES),
+            has_constituents: agg.has(&CONSTITUENTS),
             verifier: rng.next_u64(),
             handed_verifier: AtomicU64::new(0),
             agg,
@@ -111,6 +113,11 @@ impl Core {
     /// Returns true if the format has inodes that belong to trees.
     pub(crate) fn has_trees(&self) -> bool {
         self.has_trees
+    }
+
+    /// Returns true if the format has entries that name inodes of other volumes.
+    pub(crate) fn has_constituents(&self) -> bool {
+        self.has_constituents
     }
 
     /// Returns the number that file-system identities are derived from.
