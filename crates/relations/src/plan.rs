@@ -141,6 +141,39 @@ pub struct Plan {
     pub copies: Vec<Held>,
 }
 
+/// Returns true if the destination has to go back to `base`, the newest common snapshot.
+///
+/// # Errors
+/// The destination has nothing that the transfer could build on.
+fn goes_back(
+    job: &Job,
+    kind: TransferKind,
+    base: Option<&Held>,
+    has_snapshots: bool,
+    destination: &Volume,
+) -> Result<bool, String> {
+    let is_seen = |held: &Held| destination.exported == Some(held.id);
+    match (base, kind) {
+        (None, _)
+            if has_snapshots || kind == TransferKind::Update || kind == TransferKind::Resync =>
+        {
+            Err(format!(
+                "No common Snapshot copy found between {} and {}.",
+                job.source, job.destination
+            ))
+        }
+        (None, _) => Ok(false),
+        (Some(base), TransferKind::Resync | TransferKind::Restore) => {
+            Ok(!destination.data_protection || !is_seen(base))
+        }
+        (Some(base), _) if !is_seen(base) => Err(format!(
+            "The newest common Snapshot copy \"{}\" is not the one that {} is at; snapmirror resync goes back to it.",
+            base.name, job.destination
+        )),
+        (Some(_), _) => Ok(false),
+    }
+}
+
 /// Plans a transfer. `partial` is the snapshot that an earlier attempt has begun to copy.
 ///
 /// # Errors
@@ -157,28 +190,7 @@ pub fn plan(
     let from = held(job, source, &source.snapshots);
     let to = held(job, source, &destination.snapshots);
     let base = retention::common(&from, &to).cloned();
-    let is_seen = |held: &Held| destination.exported == Some(held.id);
-    let back = match (&base, kind) {
-        (None, _)
-            if !to.is_empty() || kind == TransferKind::Update || kind == TransferKind::Resync =>
-        {
-            return Err(format!(
-                "No common Snapshot copy found between {} and {}.",
-                job.source, job.destination
-            ));
-        }
-        (None, _) => false,
-        (Some(base), TransferKind::Resync | TransferKind::Restore) => {
-            !destination.data_protection || !is_seen(base)
-        }
-        (Some(base), _) if !is_seen(base) => {
-            return Err(format!(
-                "The newest common Snapshot copy \"{}\" is not the one that {} is at; snapmirror resync goes back to it.",
-                base.name, job.destination
-            ));
-        }
-        (Some(_), _) => false,
-    };
+    let back = goes_back(job, kind, base.as_ref(), !to.is_empty(), destination)?;
     let behind = base
         .as_ref()
         .and_then(|b| from.iter().position(|h| h.id == b.id));

@@ -17,90 +17,6 @@ const MAX_PEERS: usize = 256;
 /// Carries out the verbs on policies, schedules, peers and global throttles.
 pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Preconditions) -> Outcome {
     match verb {
-        Verb::PolicyCreate {
-            name,
-            kind,
-            comment,
-            compression,
-            mut rules,
-        } => {
-            sound(&name, "Policy")?;
-            if next.rows.policy(&name).is_some() {
-                return refuse(Reason::Duplicate, "duplicate entry");
-            }
-            let comment = brief(comment)?;
-            if kind != PolicyKind::Vault && !rules.iter().any(|rule| rule.label == SM_CREATED) {
-                rules.insert(0, Rule::new(SM_CREATED, 1));
-            }
-            may_have(&next.rows, kind, &rules)?;
-            next.make(Edit::Policy(Arc::new(Policy {
-                name,
-                kind,
-                rules,
-                comment,
-                compression,
-                system: false,
-            })));
-        }
-        Verb::PolicyModify {
-            name,
-            comment,
-            compression,
-            rules,
-        } => {
-            let comment = comment.map(brief).transpose()?;
-            let mut policy = own_policy(&next.rows, &name)?;
-            if let Some(rules) = rules {
-                let stays = |rule: &Rule| {
-                    !rule.is_by_label() && !rules.iter().any(|new| new.label == rule.label)
-                };
-                policy.rules.retain(stays);
-                policy.rules.extend(rules);
-                may_have(&next.rows, policy.kind, &policy.rules)?;
-            }
-            policy.comment = comment.unwrap_or(policy.comment);
-            policy.compression = compression.unwrap_or(policy.compression);
-            next.make(Edit::Policy(Arc::new(policy)));
-        }
-        Verb::PolicyDelete(name) => {
-            own_policy(&next.rows, &name)?;
-            if next.rows.entries(0).any(|e| e.policy == name) {
-                return refuse(
-                    Reason::State,
-                    format!("Policy \"{name}\" is in use by one or more SnapMirror relationships."),
-                );
-            }
-            next.make(Edit::NoPolicy(name));
-        }
-        Verb::PolicyRule {
-            name,
-            label,
-            keep,
-            preserve,
-            schedule,
-            prefix,
-        } => {
-            let mut policy = own_policy(&next.rows, &name)?;
-            let at = policy.rules.iter().position(|rule| rule.label == label);
-            let before = at.map(|at| policy.rules.remove(at));
-            match (before, keep) {
-                (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
-                (Some(_), None) => {}
-                (before, Some(keep)) => {
-                    let was = before.unwrap_or_else(|| Rule::new(&label, keep));
-                    let rule = Rule {
-                        label,
-                        keep,
-                        preserve: preserve.unwrap_or(was.preserve),
-                        schedule: schedule.unwrap_or(was.schedule),
-                        prefix: prefix.unwrap_or(was.prefix),
-                    };
-                    policy.rules.insert(at.unwrap_or(policy.rules.len()), rule);
-                }
-            }
-            may_have(&next.rows, policy.kind, &policy.rules)?;
-            next.make(Edit::Policy(Arc::new(policy)));
-        }
         Verb::ScheduleCreate { name, schedule } => {
             sound(&name, "Schedule")?;
             if next.rows.schedule(&name).is_some() {
@@ -112,21 +28,7 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             next.make(Edit::Schedule(name, schedule));
         }
         Verb::ScheduleDelete(name) => {
-            if schedule::named().iter().any(|(n, ..)| *n == name) {
-                return refuse(
-                    Reason::State,
-                    format!("Schedule \"{name}\" cannot be deleted."),
-                );
-            }
-            let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name.as_str());
-            let names = |rule: &Rule| rule.schedule.as_ref() == Some(&name);
-            let by_rule = |policy: &Arc<Policy>| policy.rules.iter().any(names);
-            if next.rows.own_policies().any(by_rule) || next.rows.entries(0).any(used) {
-                return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
-            }
-            if next.rows.schedule(&name).is_none() {
-                return refuse(Reason::NotFound, NO_ENTRIES);
-            }
+            check_spare_schedule(&next.rows, &name)?;
             next.make(Edit::NoSchedule(name));
         }
         Verb::GlobalThrottle { incoming, max } => {
@@ -166,8 +68,138 @@ pub(super) fn settings(next: &mut Changes, verb: Verb, preconditions: &Precondit
             }
             next.make(Edit::NoPeer(name));
         }
-        // The caller handles all other verbs.
+        verb => return policies(next, verb),
+    }
+    Ok(())
+}
+
+/// Carries out the verbs on policies.
+fn policies(next: &mut Changes, verb: Verb) -> Outcome {
+    match verb {
+        Verb::PolicyCreate {
+            name,
+            kind,
+            comment,
+            compression,
+            rules,
+        } => {
+            let policy = Policy {
+                name,
+                kind,
+                rules,
+                comment,
+                compression,
+                system: false,
+            };
+            let policy = new_policy(&next.rows, policy)?;
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::PolicyModify {
+            name,
+            comment,
+            compression,
+            rules,
+        } => {
+            let comment = comment.map(brief).transpose()?;
+            let mut policy = own_policy(&next.rows, &name)?;
+            if let Some(rules) = rules {
+                let stays = |rule: &Rule| {
+                    !rule.is_by_label() && !rules.iter().any(|new| new.label == rule.label)
+                };
+                policy.rules.retain(stays);
+                policy.rules.extend(rules);
+                may_have(&next.rows, policy.kind, &policy.rules)?;
+            }
+            policy.comment = comment.unwrap_or(policy.comment);
+            policy.compression = compression.unwrap_or(policy.compression);
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::PolicyDelete(name) => {
+            own_policy(&next.rows, &name)?;
+            if next.rows.entries(0).any(|e| e.policy == name) {
+                return refuse(
+                    Reason::State,
+                    format!("Policy \"{name}\" is in use by one or more SnapMirror relationships."),
+                );
+            }
+            next.make(Edit::NoPolicy(name));
+        }
+        Verb::PolicyRule { ref name, .. } => {
+            let mut policy = own_policy(&next.rows, name)?;
+            change_rule(&mut policy.rules, verb)?;
+            may_have(&next.rows, policy.kind, &policy.rules)?;
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        // The callers handle all other verbs.
         _ => {}
+    }
+    Ok(())
+}
+
+/// Checks a new policy, and completes its rules.
+fn new_policy(rows: &Relations, mut policy: Policy) -> Result<Policy, Refused> {
+    sound(&policy.name, "Policy")?;
+    if rows.policy(&policy.name).is_some() {
+        return refuse(Reason::Duplicate, "duplicate entry");
+    }
+    policy.comment = brief(policy.comment)?;
+    let rules = &mut policy.rules;
+    if policy.kind != PolicyKind::Vault && !rules.iter().any(|rule| rule.label == SM_CREATED) {
+        rules.insert(0, Rule::new(SM_CREATED, 1));
+    }
+    may_have(rows, policy.kind, rules)?;
+    Ok(policy)
+}
+
+/// Adds, changes or removes a rule of a policy.
+fn change_rule(rules: &mut Vec<Rule>, verb: Verb) -> Outcome {
+    let Verb::PolicyRule {
+        name: _,
+        label,
+        keep,
+        preserve,
+        schedule,
+        prefix,
+    } = verb
+    else {
+        return Ok(());
+    };
+    let at = rules.iter().position(|rule| rule.label == label);
+    let before = at.map(|at| rules.remove(at));
+    match (before, keep) {
+        (None, None) => refuse(Reason::NotFound, NO_ENTRIES),
+        (Some(_), None) => Ok(()),
+        (before, Some(keep)) => {
+            let was = before.unwrap_or_else(|| Rule::new(&label, keep));
+            let rule = Rule {
+                label,
+                keep,
+                preserve: preserve.unwrap_or(was.preserve),
+                schedule: schedule.unwrap_or(was.schedule),
+                prefix: prefix.unwrap_or(was.prefix),
+            };
+            rules.insert(at.unwrap_or(rules.len()), rule);
+            Ok(())
+        }
+    }
+}
+
+/// Checks that a schedule can be deleted.
+fn check_spare_schedule(rows: &Relations, name: &str) -> Outcome {
+    if schedule::named().iter().any(|(n, ..)| *n == name) {
+        return refuse(
+            Reason::State,
+            format!("Schedule \"{name}\" cannot be deleted."),
+        );
+    }
+    let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name);
+    let names = |rule: &Rule| rule.schedule.as_deref() == Some(name);
+    let by_rule = |policy: &Arc<Policy>| policy.rules.iter().any(names);
+    if rows.own_policies().any(by_rule) || rows.entries(0).any(used) {
+        return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
+    }
+    if rows.schedule(name).is_none() {
+        return refuse(Reason::NotFound, NO_ENTRIES);
     }
     Ok(())
 }

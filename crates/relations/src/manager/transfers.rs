@@ -501,6 +501,42 @@ fn due_by_rules(rows: &Relations, now: i64) -> Vec<Take> {
     due
 }
 
+/// Writes the end of an entry's transfer into the rows.
+fn end_transfer(
+    next: &mut Changes,
+    mut entry: Entry,
+    outcome: &Result<Done, Failure>,
+    last: Option<&LastTransfer>,
+    now: i64,
+) {
+    let done = match outcome {
+        Ok(done) => {
+            succeed(&mut entry, done, last.cloned());
+            true
+        }
+        Err(failure) => {
+            fail(&mut entry, failure, last.cloned());
+            false
+        }
+    };
+    entry.stop(now);
+    let (source, to) = (entry.source.clone(), entry.destination.clone());
+    if done && entry.restore {
+        if last.is_some() && entry.files.is_empty() {
+            // The arrival is recorded before anyone can write to the volume: a repeated
+            // transfer after a crash would revert those writes.
+            entry.begin(Work::Break, None, None, now);
+            return next.put(entry);
+        }
+        next.make(Edit::NoRelationship(to));
+        return next.make(Edit::NoDestination(entry.uuid));
+    }
+    if source.cluster.is_empty() {
+        next.know(&entry.uuid, &source, &to, now, None);
+    }
+    next.put_or_end(entry);
+}
+
 /// Writes an event into the rows. A step that has been overtaken changes nothing: its relationship
 /// was deleted, or its transfer is no longer wanted.
 pub fn settle(next: &mut Changes, step: &Step, now: i64) {
@@ -547,34 +583,8 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
             last,
         } => {
             let wanted = |e: &Entry| e.pending.as_ref().is_some_and(|p| p.uuid == *transfer);
-            if let Some(mut entry) = entry(relationship).filter(wanted) {
-                let done = match outcome {
-                    Ok(done) => {
-                        succeed(&mut entry, done, last.clone());
-                        true
-                    }
-                    Err(failure) => {
-                        fail(&mut entry, failure, last.clone());
-                        false
-                    }
-                };
-                entry.stop(now);
-                let (source, to) = (entry.source.clone(), entry.destination.clone());
-                if done && entry.restore {
-                    if last.is_some() && entry.files.is_empty() {
-                        // The arrival is recorded before anyone can write to the volume: a repeated
-                        // transfer after a crash would revert those writes.
-                        entry.begin(Work::Break, None, None, now);
-                        return next.put(entry);
-                    }
-                    next.make(Edit::NoRelationship(to));
-                    next.make(Edit::NoDestination(relationship.clone()));
-                    return;
-                }
-                if source.cluster.is_empty() {
-                    next.know(relationship, &source, &to, now, None);
-                }
-                next.put_or_end(entry);
+            if let Some(entry) = entry(relationship).filter(wanted) {
+                end_transfer(next, entry, outcome, last.as_ref(), now);
             }
         }
         Step::Served {

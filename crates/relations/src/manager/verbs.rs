@@ -59,32 +59,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             }
             entry.schedule = known_schedule(&next.rows, schedule)?;
             entry.throttle = in_range(throttle)?;
-            let to = destination_side(&entry.destination, preconditions)?;
-            let later = initialize.as_ref().is_some_and(|first| first.once_paired);
-            let from = match later && !entry.source.cluster.is_empty() {
-                true => None,
-                false => Some(source_side(&entry, preconditions)?),
-            };
-            if let Some(from) = from {
-                stays_straight(&next.rows, None, &mut entry, from, to)?;
-            }
-            protected(&entry.destination, to)?;
-            if let Some(from) = from {
-                large_enough(from, to)?;
-            }
-            if let Some(First {
-                source_snapshot: snapshot,
-                throttle,
-                ..
-            }) = initialize
-            {
-                let wanted = Wanted { snapshot, throttle };
-                if let Some(from) = from {
-                    has_snapshot(&entry, &wanted, from)?;
-                }
-                begin(&mut entry, TransferKind::Initialize, wanted, now)?;
-            }
-            next.put(entry);
+            add(next, entry, initialize, preconditions, now)?;
         }
         Verb::Modify {
             destination,
@@ -119,40 +94,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             throttle,
         } => {
             let wanted = Wanted { snapshot, throttle };
-            let mut entry = found(&next.rows, &destination)?;
-            free(&entry)?;
-            awake(&entry)?;
-            if entry.restore {
-                return refuse(
-                    Reason::State,
-                    "This operation is not allowed on a restore relationship.",
-                );
-            }
-            match entry.state {
-                MirrorState::Uninitialized => {}
-                MirrorState::Snapmirrored => {
-                    return refuse(
-                        Reason::State,
-                        format!(
-                            "Relationship with destination \"{}\" is already initialized.",
-                            entry.destination
-                        ),
-                    );
-                }
-                MirrorState::BrokenOff => {
-                    return refuse(Reason::State, not_protected(&entry.destination));
-                }
-            }
-            let to = destination_side(&entry.destination, preconditions)?;
-            protected(&entry.destination, to)?;
-            // If the source cannot be reached now, the transfer retries; if it is known, it must
-            // fit.
-            if let Ok(from) = &preconditions.source {
-                large_enough(from, to)?;
-                has_snapshot(&entry, &wanted, from)?;
-            }
-            begin(&mut entry, TransferKind::Initialize, wanted, now)?;
-            next.put(entry);
+            initialize(next, &destination, wanted, preconditions, now)?;
         }
         Verb::Update {
             destination,
@@ -160,23 +102,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             throttle,
         } => {
             let wanted = Wanted { snapshot, throttle };
-            let mut entry = found(&next.rows, &destination)?;
-            free(&entry)?;
-            awake(&entry)?;
-            match entry.state {
-                MirrorState::Uninitialized => {
-                    return refuse(Reason::State, not_initialized(&entry));
-                }
-                MirrorState::BrokenOff => {
-                    return refuse(Reason::State, not_protected(&entry.destination));
-                }
-                MirrorState::Snapmirrored => {}
-            }
-            if let Ok(from) = &preconditions.source {
-                has_snapshot(&entry, &wanted, from)?;
-            }
-            begin(&mut entry, TransferKind::Update, wanted, now)?;
-            next.put(entry);
+            update(next, &destination, wanted, preconditions, now)?;
         }
         Verb::Quiesce(destination) => {
             let mut entry = found(&next.rows, &destination)?;
@@ -192,63 +118,11 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
             }
         }
         Verb::Abort { destination, hard } => {
-            let mut entry = found(&next.rows, &destination)?;
-            let moves = |work| matches!(work, Work::Transfer(_));
-            let Some(pending) = entry.pending.as_mut().filter(|p| moves(p.work)) else {
-                return refuse(
-                    Reason::State,
-                    format!("No transfer to abort for destination \"{destination}\"."),
-                );
-            };
-            pending.aborting = true;
-            entry.anew |= hard;
-            if !preconditions.running {
-                entry.withdraw(now);
-            }
-            next.put(entry);
+            abort(next, &destination, hard, preconditions.running, now)?;
         }
-        Verb::Stop(ref destination) | Verb::End(ref destination) => {
-            let mut entry = found(&next.rows, destination)?;
-            entry.stopping = true;
-            entry.ending |= matches!(verb, Verb::End(_));
-            match entry
-                .pending
-                .as_mut()
-                .map(|pending| (pending.work, pending))
-            {
-                Some((Work::Transfer(_), pending)) => {
-                    pending.aborting = true;
-                    if !preconditions.running {
-                        entry.withdraw(now);
-                    }
-                }
-                Some((Work::Break, _)) | None => entry.stop(now),
-            }
-            next.put_or_end(entry);
-        }
-        Verb::Break(destination) => {
-            let mut entry = found(&next.rows, &destination)?;
-            free(&entry)?;
-            if !entry.files.is_empty() {
-                // A failed restore of files has left no files behind.
-                next.make(Edit::NoRelationship(destination));
-                next.make(Edit::NoDestination(entry.uuid));
-                return Ok(());
-            }
-            match entry.state {
-                // A failed restore may have left the volume a copy.
-                MirrorState::Uninitialized if entry.restore => {}
-                MirrorState::Uninitialized => {
-                    return refuse(Reason::State, not_initialized(&entry));
-                }
-                MirrorState::BrokenOff => {
-                    return refuse(Reason::State, not_protected(&destination));
-                }
-                MirrorState::Snapmirrored => {}
-            }
-            entry.begin(Work::Break, None, None, now);
-            next.put(entry);
-        }
+        Verb::Stop(destination) => stop(next, &destination, false, preconditions.running, now)?,
+        Verb::End(destination) => stop(next, &destination, true, preconditions.running, now)?,
+        Verb::Break(destination) => break_off(next, destination, now)?,
         Verb::Resync {
             destination,
             source,
@@ -263,7 +137,7 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
         } => {
             sound_files(&files)?;
             let tried = next.rows.entry(&destination).filter(|e| e.restore);
-            let mut entry = match tried {
+            let entry = match tried {
                 // A retry of a failed restore.
                 Some(tried)
                     if *preconditions.found.as_ref().unwrap_or(&source) == tried.source
@@ -274,24 +148,11 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
                 }
                 _ => new_entry(&next.rows, source, destination, preconditions, now)?,
             };
-            let to = destination_side(&entry.destination, preconditions)?;
-            let from = source_side(&entry, preconditions)?;
             let wanted = Wanted {
                 snapshot: source_snapshot,
                 throttle: Some(throttle),
             };
-            has_snapshot(&entry, &wanted, from)?;
-            if !files.is_empty() {
-                return restore_files(next, entry, files, wanted, to, now);
-            }
-            large_enough(from, to)?;
-            if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
-                return refuse(Reason::State, no_common(&entry));
-            }
-            spares(&next.rows, &entry, from, to)?;
-            entry.restore = true;
-            begin(&mut entry, TransferKind::Restore, wanted, now)?;
-            next.put(entry);
+            restore(next, entry, files, wanted, preconditions, now)?;
         }
         Verb::Release(destination) => release(next, &destination)?,
         Verb::Delete(destination) => {
@@ -300,6 +161,210 @@ pub fn change(next: &mut Changes, verb: &Verb, preconditions: &Preconditions, no
         }
         verb => return settings(next, verb, preconditions),
     }
+    Ok(())
+}
+
+/// Adds a relationship, and queues its first transfer if `initialize` wants one.
+fn add(
+    next: &mut Changes,
+    mut entry: Entry,
+    initialize: Option<First>,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
+    let to = destination_side(&entry.destination, preconditions)?;
+    let later = initialize.as_ref().is_some_and(|first| first.once_paired);
+    let from = match later && !entry.source.cluster.is_empty() {
+        true => None,
+        false => Some(source_side(&entry, preconditions)?),
+    };
+    if let Some(from) = from {
+        stays_straight(&next.rows, None, &mut entry, from, to)?;
+    }
+    protected(&entry.destination, to)?;
+    if let Some(from) = from {
+        large_enough(from, to)?;
+    }
+    if let Some(First {
+        source_snapshot: snapshot,
+        throttle,
+        ..
+    }) = initialize
+    {
+        let wanted = Wanted { snapshot, throttle };
+        if let Some(from) = from {
+            has_snapshot(&entry, &wanted, from)?;
+        }
+        begin(&mut entry, TransferKind::Initialize, wanted, now)?;
+    }
+    next.put(entry);
+    Ok(())
+}
+
+/// Queues the first transfer.
+fn initialize(
+    next: &mut Changes,
+    destination: &Path,
+    wanted: Wanted,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
+    let mut entry = found(&next.rows, destination)?;
+    free(&entry)?;
+    awake(&entry)?;
+    if entry.restore {
+        return refuse(
+            Reason::State,
+            "This operation is not allowed on a restore relationship.",
+        );
+    }
+    match entry.state {
+        MirrorState::Uninitialized => {}
+        MirrorState::Snapmirrored => {
+            return refuse(
+                Reason::State,
+                format!(
+                    "Relationship with destination \"{}\" is already initialized.",
+                    entry.destination
+                ),
+            );
+        }
+        MirrorState::BrokenOff => {
+            return refuse(Reason::State, not_protected(&entry.destination));
+        }
+    }
+    let to = destination_side(&entry.destination, preconditions)?;
+    protected(&entry.destination, to)?;
+    // If the source cannot be reached now, the transfer retries; if it is known, it must
+    // fit.
+    if let Ok(from) = &preconditions.source {
+        large_enough(from, to)?;
+        has_snapshot(&entry, &wanted, from)?;
+    }
+    begin(&mut entry, TransferKind::Initialize, wanted, now)?;
+    next.put(entry);
+    Ok(())
+}
+
+/// Queues a transfer of what has changed.
+fn update(
+    next: &mut Changes,
+    destination: &Path,
+    wanted: Wanted,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
+    let mut entry = found(&next.rows, destination)?;
+    free(&entry)?;
+    awake(&entry)?;
+    match entry.state {
+        MirrorState::Uninitialized => {
+            return refuse(Reason::State, not_initialized(&entry));
+        }
+        MirrorState::BrokenOff => {
+            return refuse(Reason::State, not_protected(&entry.destination));
+        }
+        MirrorState::Snapmirrored => {}
+    }
+    if let Ok(from) = &preconditions.source {
+        has_snapshot(&entry, &wanted, from)?;
+    }
+    begin(&mut entry, TransferKind::Update, wanted, now)?;
+    next.put(entry);
+    Ok(())
+}
+
+/// Ends the transfer that is `running` or waits; if `hard`, the next one starts from its beginning.
+fn abort(next: &mut Changes, destination: &Path, hard: bool, running: bool, now: i64) -> Outcome {
+    let mut entry = found(&next.rows, destination)?;
+    let moves = |work| matches!(work, Work::Transfer(_));
+    let Some(pending) = entry.pending.as_mut().filter(|p| moves(p.work)) else {
+        return refuse(
+            Reason::State,
+            format!("No transfer to abort for destination \"{destination}\"."),
+        );
+    };
+    pending.aborting = true;
+    entry.anew |= hard;
+    if !running {
+        entry.withdraw(now);
+    }
+    next.put(entry);
+    Ok(())
+}
+
+/// Makes the destination writable as soon as its transfer, if one is `running`, has ended; with
+/// `ends`, deletes the relationship then.
+fn stop(next: &mut Changes, destination: &Path, ends: bool, running: bool, now: i64) -> Outcome {
+    let mut entry = found(&next.rows, destination)?;
+    entry.stopping = true;
+    entry.ending |= ends;
+    match entry
+        .pending
+        .as_mut()
+        .map(|pending| (pending.work, pending))
+    {
+        Some((Work::Transfer(_), pending)) => {
+            pending.aborting = true;
+            if !running {
+                entry.withdraw(now);
+            }
+        }
+        Some((Work::Break, _)) | None => entry.stop(now),
+    }
+    next.put_or_end(entry);
+    Ok(())
+}
+
+/// Queues the end of a copy: its destination becomes writable.
+fn break_off(next: &mut Changes, destination: Path, now: i64) -> Outcome {
+    let mut entry = found(&next.rows, &destination)?;
+    free(&entry)?;
+    if !entry.files.is_empty() {
+        // A failed restore of files has left no files behind.
+        next.make(Edit::NoRelationship(destination));
+        next.make(Edit::NoDestination(entry.uuid));
+        return Ok(());
+    }
+    match entry.state {
+        // A failed restore may have left the volume a copy.
+        MirrorState::Uninitialized if entry.restore => {}
+        MirrorState::Uninitialized => {
+            return refuse(Reason::State, not_initialized(&entry));
+        }
+        MirrorState::BrokenOff => {
+            return refuse(Reason::State, not_protected(&destination));
+        }
+        MirrorState::Snapmirrored => {}
+    }
+    entry.begin(Work::Break, None, None, now);
+    next.put(entry);
+    Ok(())
+}
+
+/// Queues the copying of a snapshot, or of `files` of it, into the destination of `entry`.
+fn restore(
+    next: &mut Changes,
+    mut entry: Entry,
+    files: Vec<FileRestore>,
+    wanted: Wanted,
+    preconditions: &Preconditions,
+    now: i64,
+) -> Outcome {
+    let to = destination_side(&entry.destination, preconditions)?;
+    let from = source_side(&entry, preconditions)?;
+    has_snapshot(&entry, &wanted, from)?;
+    if !files.is_empty() {
+        return restore_files(next, entry, files, wanted, to, now);
+    }
+    large_enough(from, to)?;
+    if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
+        return refuse(Reason::State, no_common(&entry));
+    }
+    spares(&next.rows, &entry, from, to)?;
+    entry.restore = true;
+    begin(&mut entry, TransferKind::Restore, wanted, now)?;
+    next.put(entry);
     Ok(())
 }
 
