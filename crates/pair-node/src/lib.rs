@@ -130,20 +130,7 @@ impl Pair {
         let listener = listener(side, config.listen)?;
         let state = State::read(&folder)?;
         let node = Node::start(side, state.register(), Timing::default(), clock.monotonic());
-        // The term of a pair that this aggregate was in before. A copy that is being brought up has
-        // no term.
-        let node = match engine.position() {
-            at if at.mark().is_none() => node.above(at.term),
-            _ => node,
-        };
-        let node = match config.mode {
-            Mode::Durable => node,
-            Mode::Memory => node.unsure(),
-        };
-        let node = match state.lacking {
-            true => node.lacking(),
-            false => node,
-        };
+        let node = as_it_ended(node, &state, &config, &engine);
         let heard = own_register::was_taken(&folder)?;
         let (ask, asked) = mpsc::unbounded_channel();
         let (note, notes) = mpsc::unbounded_channel();
@@ -190,30 +177,19 @@ impl Pair {
         });
         pair.service.run_hook("remove");
         pair.keep_addresses()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(4)
-            .build()
-            .context("starting the pair's thread")?;
         let runs = Arc::clone(&pair);
-        std::thread::Builder::new()
-            .name("weir-pair".to_owned())
-            .spawn(move || {
-                // Clients' replies wait for the messages of this thread.
-                weir_base::short_slice();
-                runtime.block_on(async move {
-                    tokio::join!(
-                        runs.pass_time(),
-                        link::run(&runs, listener),
-                        witness::run(&runs, asked),
-                        runs.note_all(notes),
-                        files::ship(&runs),
-                        client_reports::report(&runs),
-                        runs.make_marks(),
-                    );
-                });
-            })
-            .context("starting the pair's thread")?;
+        start_thread(async move {
+            tokio::join!(
+                runs.pass_time(),
+                link::run(&runs, listener),
+                witness::run(&runs, asked),
+                runs.note_all(notes),
+                files::ship(&runs),
+                client_reports::report(&runs),
+                runs.make_marks(),
+            );
+        })
+        .context("starting the pair's thread")?;
         Ok(pair)
     }
 
@@ -247,6 +223,37 @@ impl Pair {
             }
         }
     }
+}
+
+/// Returns the rules of a node with what it knew when it ended.
+fn as_it_ended(node: Node, state: &State, config: &Config, engine: &Engine) -> Node {
+    // The term of a pair that this aggregate was in before. A copy that is being brought up has no
+    // term.
+    let node = match engine.position() {
+        at if at.mark().is_none() => node.above(at.term),
+        _ => node,
+    };
+    let node = match config.mode {
+        Mode::Durable => node,
+        Mode::Memory => node.unsure(),
+    };
+    if state.lacking { node.lacking() } else { node }
+}
+
+/// Starts the thread that runs the pair's `tasks`.
+fn start_thread(tasks: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()?;
+    std::thread::Builder::new()
+        .name("weir-pair".to_owned())
+        .spawn(move || {
+            // Clients' replies wait for the messages of this thread.
+            weir_base::short_slice();
+            runtime.block_on(tasks);
+        })?;
+    Ok(())
 }
 
 /// Opens the socket on which side A waits for its partner.

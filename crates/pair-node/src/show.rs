@@ -7,15 +7,18 @@ use weir_mirror::{Role, Side, Timing};
 use weir_volume::PartnerCost;
 
 use super::config::Mode;
-use super::pair::Pair;
+use super::pair::{Inner, Pair};
 use super::postgres;
 use super::rules::role_name;
+
+/// Name and value of a fact, for people.
+type Line = (&'static str, String);
 
 /// State of a pair now, for users.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// Names and values, as `weir pair show` prints them.
-    pub lines: Vec<(&'static str, String)>,
+    pub lines: Vec<Line>,
     /// True if the pair is in sync.
     pub in_sync: bool,
     /// True if this node serves clients.
@@ -124,20 +127,10 @@ impl Pair {
         }
     }
 
-    /// Returns the state for users.
-    pub fn show(&self) -> Shown {
-        let inner = self.inner.lock();
-        let register = inner.rules.register();
-        let in_sync = match inner.rules.role() {
-            Role::Primary => register.mirrored,
-            Role::Standby => true,
-            _ => false,
-        };
+    /// Returns this node's part in the pair, as lines.
+    fn role_lines(&self, inner: &Inner, in_sync: bool) -> Vec<Line> {
         let at = self.engine.position();
-        let stream = inner.partner.stream();
-        let lag = stream.map_or(0, |s| s.held());
-        let connected = inner.partner.link().is_some();
-        let mut lines = vec![
+        vec![
             ("side", format!("{:?}", self.config.side).to_lowercase()),
             ("aggregate", self.engine.aggregate().id().to_string()),
             ("state", inner.state_now().to_string()),
@@ -146,9 +139,9 @@ impl Pair {
             ("in sync", yes(in_sync)),
             (
                 "partner",
-                match (inner.partner.link(), connected) {
-                    (Some(_), _) => "connected".to_owned(),
-                    (None, _) => "not connected".to_owned(),
+                match inner.partner.link() {
+                    Some(_) => "connected".to_owned(),
+                    None => "not connected".to_owned(),
                 },
             ),
             (
@@ -159,7 +152,7 @@ impl Pair {
                 }
                 .to_owned(),
             ),
-            ("term", register.term.to_string()),
+            ("term", inner.rules.register().term.to_string()),
             (
                 "position",
                 match at.mark() {
@@ -168,9 +161,13 @@ impl Pair {
                     Some(mark) => format!("between states, on the way to mark {mark}"),
                 },
             ),
-        ];
+        ]
+    }
+
+    /// Returns how far the partner is behind, as lines.
+    fn stream_lines(&self, inner: &Inner, synchronising: bool) -> Vec<Line> {
         let feed = inner.partner.link().and_then(|link| link.feed.as_ref());
-        let synchronising = feed.is_some() || !at.is_whole();
+        let mut lines: Vec<Line> = Vec::new();
         match feed {
             Some(feed) => lines.push((
                 "synchronising",
@@ -184,12 +181,13 @@ impl Pair {
         if let Some(mark) = self.engine.marks().last() {
             lines.push(("mark", mark.to_string()));
         }
-        if let Some(stream) = stream {
+        if let Some(stream) = inner.partner.stream() {
             lines.push(("acknowledged", stream.acknowledged().0.to_string()));
             lines.push((
                 "lag",
                 format!(
-                    "{lag} bytes, {} changes",
+                    "{} bytes, {} changes",
+                    stream.held(),
                     stream.last().0 - stream.acknowledged().0
                 ),
             ));
@@ -203,6 +201,25 @@ impl Pair {
         if let Some(time) = inner.partner.round_trip() {
             lines.push(("round trip", format!("{} us", time.as_micros())));
         }
+        lines
+    }
+
+    /// Returns the state for users.
+    pub fn show(&self) -> Shown {
+        let inner = self.inner.lock();
+        let register = inner.rules.register();
+        let in_sync = match inner.rules.role() {
+            Role::Primary => register.mirrored,
+            Role::Standby => true,
+            _ => false,
+        };
+        let at = self.engine.position();
+        let lag = inner.partner.stream().map_or(0, |s| s.held());
+        let connected = inner.partner.link().is_some();
+        let feed = inner.partner.link().and_then(|link| link.feed.as_ref());
+        let synchronising = feed.is_some() || !at.is_whole();
+        let mut lines = self.role_lines(&inner, in_sync);
+        lines.extend(self.stream_lines(&inner, synchronising));
         let (cost, amplification) = (
             self.engine.partner_cost(),
             self.service

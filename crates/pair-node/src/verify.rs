@@ -29,6 +29,24 @@ impl Drop for Ends<'_> {
 }
 
 impl Pair {
+    /// Waits until the partner has sent its hashes over the connection with this number.
+    fn hashes_of_partner(&self, number: u64) -> Result<Vec<VolumeHash>> {
+        loop {
+            let mut inner = self.inner.lock();
+            if inner.partner.link().map(|link| link.number) != Some(number) {
+                bail!("cannot compare: lost the connection to the partner (try again)");
+            }
+            if let Some(comparison) = inner
+                .partner
+                .comparison()
+                .take_if(|comparison| comparison.done)
+            {
+                return Ok(comparison.theirs);
+            }
+            self.changed.wait_for(&mut inner, POLL);
+        }
+    }
+
     /// Compares the two copies; with `repair`, a copy that differs is brought up anew, from
     /// nothing.
     ///
@@ -66,33 +84,19 @@ impl Pair {
         };
         self.send.notify_one();
         let ours = self.hashes(mark)?;
-        let theirs = loop {
-            let mut inner = self.inner.lock();
-            if inner.partner.link().map(|link| link.number) != Some(number) {
-                bail!("cannot compare: lost the connection to the partner (try again)");
-            }
-            if let Some(comparison) = inner
-                .partner
-                .comparison()
-                .take_if(|comparison| comparison.done)
-            {
-                break comparison.theirs;
-            }
-            self.changed.wait_for(&mut inner, POLL);
-        };
-        let differ: Vec<String> = ours
+        let theirs = self.hashes_of_partner(number)?;
+        let mut names: Vec<String> = ours
             .iter()
             .filter(|hash| !theirs.contains(hash))
             .chain(theirs.iter().filter(|hash| !ours.contains(hash)))
             .map(|hash| self.name_of(hash.volume))
             .collect();
-        if differ.is_empty() {
+        if names.is_empty() {
             let said = format!("the same on both at mark {mark}: {} volumes", ours.len());
             tracing::info!("{said}");
             self.inner.lock().partner.set_verified(said.clone());
             return Ok(said);
         }
-        let mut names = differ;
         names.sort();
         names.dedup();
         let said = format!("the copies differ at mark {mark} in {}", names.join(", "));

@@ -372,21 +372,7 @@ impl Transfer<'_> {
         }
         if plan.back {
             if let Some(base) = &plan.base {
-                let back = service.engine.resync(&self.key, base.id);
-                back.map_err(|error| match error {
-                    FsError::Busy => lasting(
-                        "Volumes or transfers depend on later Snapshot copies of the destination.",
-                    ),
-                    error => passing(error),
-                })?;
-                service.adopt(&self.key).await;
-                let at = volume.snapshot_with(base.id);
-                let at = at.ok_or_else(|| passing("the base is gone already"))?;
-                self.tell(Event::Snapshot(Copied {
-                    name: at.name,
-                    taken: at.created.secs,
-                    id: base.id,
-                }));
+                self.go_back(&volume, base.id).await?;
             }
         } else if kind == TransferKind::Restore && !destination.data_protection {
             service.engine.protect(&self.key).map_err(lasting)?;
@@ -398,14 +384,7 @@ impl Transfer<'_> {
         let mut before = Before::default();
         for copy in plan.copies {
             before = self.copy(&mut link, base.as_ref(), &copy, before).await?;
-            let arrived = volume.snapshot_with(copy.id);
-            let arrived = arrived.ok_or_else(|| passing("the copy is gone already"))?;
-            service.adopt(&self.key).await;
-            self.tell(Event::Snapshot(Copied {
-                name: arrived.name,
-                taken: arrived.created.secs,
-                id: copy.id,
-            }));
+            self.tell_snapshot(&volume, copy.id).await?;
             base = Some(copy);
         }
         destination = self.destination()?;
@@ -433,6 +412,35 @@ impl Transfer<'_> {
             }),
             above: [&[source.uuid], source.above.as_slice()].concat(),
         })
+    }
+
+    /// Takes the destination back to a snapshot.
+    async fn go_back(&self, volume: &weir_volume::Volume, to: SnapshotIdentity) -> Outcome<()> {
+        let back = self.service.engine.resync(&self.key, to);
+        back.map_err(|error| match error {
+            FsError::Busy => {
+                lasting("Volumes or transfers depend on later Snapshot copies of the destination.")
+            }
+            error => passing(error),
+        })?;
+        self.tell_snapshot(volume, to).await
+    }
+
+    /// Reports the snapshot that the destination is at now.
+    async fn tell_snapshot(
+        &self,
+        volume: &weir_volume::Volume,
+        id: SnapshotIdentity,
+    ) -> Outcome<()> {
+        self.service.adopt(&self.key).await;
+        let at = volume.snapshot_with(id);
+        let at = at.ok_or_else(|| passing("the snapshot is gone already"))?;
+        self.tell(Event::Snapshot(Copied {
+            name: at.name,
+            taken: at.created.secs,
+            id,
+        }));
+        Ok(())
     }
 
     /// Refuses a base whose content here differs from that at the source.

@@ -19,7 +19,7 @@ use weir_transfer::progress::{Phase, TransferError};
 use weir_transfer::send::{SendOptions, SendStep, Sender};
 use weir_transfer::session::{Ask, Named, Told};
 use weir_transfer::wire::{Message, Pace};
-use weir_volume::FsError;
+use weir_volume::{ContentWalk, FsError};
 
 use super::files;
 use super::limiter::{Bound, Flow};
@@ -113,31 +113,12 @@ async fn answer(
     allowed(service, peer)?;
     match ask {
         Ask::Volume(named) => {
-            let told = match steady(service, &named)
-                .map(|_| service.describe(&named.vserver, &named.volume))
-            {
-                Err(told) => told,
-                Ok(Ok(volume)) => Told::Volume(Box::new(volume)),
-                Ok(Err(why)) if why.reason == Reason::Failed => Told::Later(why.text),
-                Ok(Err(why)) => Told::Refused(why.text),
-            };
+            let told = describe(service, &named);
             link.tell(&told).await
         }
         Ask::Take { volume, name } => {
-            let told = match of(service, &volume) {
-                Ok((key, found)) if name.starts_with(plan::OWN) => {
-                    match found.snapshot_take(&name, SM_CREATED, service.clock.now()) {
-                        Ok(_) | Err(FsError::Exists) => {
-                            service.adopt(&key).await;
-                            Told::Done
-                        }
-                        Err(error) => no(error),
-                    }
-                }
-                Ok(_) => Told::Refused(format!("\"{name}\" is no name of a relationship's own.")),
-                Err(told) => told,
-            };
-            link.tell(&told).await
+            let told = take(service, &volume, &name).await;
+            link.tell(&told.unwrap_or_else(|told| told)).await
         }
         Ask::Keep {
             volume,
@@ -160,46 +141,15 @@ async fn answer(
             relationship,
             names,
         } => {
-            let told = match of(service, &volume) {
-                Ok((key, found)) => {
-                    let prefix = plan::prefix(&relationship);
-                    let needed = service.rows().needed(&path(&volume));
-                    // Another copy may have requested the same snapshot.
-                    let spare = |name: &&String| {
-                        let at = found.snapshot(name);
-                        name.starts_with(&prefix)
-                            && at.is_some_and(|s| !needed.contains(&s.identity))
-                    };
-                    for name in names.iter().filter(spare) {
-                        if let Err(error) = found.snapshot_delete(name) {
-                            tracing::debug!(%error, snapshot = %name, "cannot delete a snapshot now");
-                        }
-                    }
-                    service.adopt(&key).await;
-                    Told::Done
-                }
-                Err(told) => told,
-            };
-            link.tell(&told).await
+            let told = drop_snapshots(service, &volume, &relationship, &names).await;
+            link.tell(&told.unwrap_or_else(|told| told)).await
         }
         Ask::Content { volume, snapshot } => {
             let walk = of(service, &volume)
                 .and_then(|(_, found)| found.content_walk(snapshot).map_err(no));
-            let mut walk = match walk {
-                Ok(walk) => walk,
-                Err(told) => return link.tell(&told).await,
-            };
-            let mut said = service.nanos();
-            loop {
-                match walk.advance(HASH_STEP) {
-                    Ok(Some(hash)) => return link.tell(&Told::Content(hash)).await,
-                    Ok(None) => tokio::task::yield_now().await,
-                    Err(error) => return link.tell(&no(error)).await,
-                }
-                if service.nanos().saturating_sub(said) >= WORKING {
-                    said = service.nanos();
-                    link.tell(&Told::Working).await?;
-                }
+            match walk {
+                Ok(walk) => hash(service, link, walk).await,
+                Err(told) => link.tell(&told).await,
             }
         }
         Ask::File {
@@ -252,6 +202,76 @@ async fn answer(
             send(service, peer, &flow, link, (sender, &volume)).await?;
             keep(service, peer, relationship, &volume, &destination, target);
             Ok(())
+        }
+    }
+}
+
+fn describe(service: &Replication, named: &Named) -> Told {
+    let found = steady(service, named).map(|_| service.describe(&named.vserver, &named.volume));
+    match found {
+        Err(told) => told,
+        Ok(Ok(volume)) => Told::Volume(Box::new(volume)),
+        Ok(Err(why)) if why.reason == Reason::Failed => Told::Later(why.text),
+        Ok(Err(why)) => Told::Refused(why.text),
+    }
+}
+
+/// Takes a snapshot under a name of a relationship's own.
+async fn take(service: &Replication, volume: &Named, name: &str) -> Result<Told, Told> {
+    let (key, found) = of(service, volume)?;
+    if !name.starts_with(plan::OWN) {
+        let why = format!("\"{name}\" is no name of a relationship's own.");
+        return Err(Told::Refused(why));
+    }
+    match found.snapshot_take(name, SM_CREATED, service.clock.now()) {
+        Ok(_) | Err(FsError::Exists) => {
+            service.adopt(&key).await;
+            Ok(Told::Done)
+        }
+        Err(error) => Err(no(error)),
+    }
+}
+
+/// Deletes a relationship's own snapshots of these names, except those that another one needs.
+async fn drop_snapshots(
+    service: &Replication,
+    volume: &Named,
+    relationship: &str,
+    names: &[String],
+) -> Result<Told, Told> {
+    let (key, found) = of(service, volume)?;
+    let prefix = plan::prefix(relationship);
+    let needed = service.rows().needed(&path(volume));
+    // Another copy may have requested the same snapshot.
+    let spare = |name: &&String| {
+        let at = found.snapshot(name);
+        name.starts_with(&prefix) && at.is_some_and(|s| !needed.contains(&s.identity))
+    };
+    for name in names.iter().filter(spare) {
+        if let Err(error) = found.snapshot_delete(name) {
+            tracing::debug!(%error, snapshot = %name, "cannot delete a snapshot now");
+        }
+    }
+    service.adopt(&key).await;
+    Ok(Told::Done)
+}
+
+/// Hashes the content of a snapshot.
+async fn hash(
+    service: &Replication,
+    link: &mut Link,
+    mut walk: ContentWalk,
+) -> Result<(), LinkError> {
+    let mut said = service.nanos();
+    loop {
+        match walk.advance(HASH_STEP) {
+            Ok(Some(hash)) => return link.tell(&Told::Content(hash)).await,
+            Ok(None) => tokio::task::yield_now().await,
+            Err(error) => return link.tell(&no(error)).await,
+        }
+        if service.nanos().saturating_sub(said) >= WORKING {
+            said = service.nanos();
+            link.tell(&Told::Working).await?;
         }
     }
 }
