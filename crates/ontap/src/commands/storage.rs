@@ -275,6 +275,46 @@ fn submit(cluster: &dyn Cluster, key: PolicyKey, change: PolicyChange) -> Result
     Ok(String::new().into())
 }
 
+fn flag(parsed: &Parsed, name: &str) -> Result<Option<bool>, Failure> {
+    match parsed.get(name) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(invalid(other, name, "true|false")),
+    }
+}
+
+/// Returns the number of snapshots that an argument says to keep.
+fn count(parsed: &Parsed, name: &str) -> Result<u32, Failure> {
+    let text = argument(parsed, name)?;
+    let n: Option<u32> = text.parse().ok().filter(|n| (1..=1023).contains(n));
+    n.ok_or_else(|| not_among(text, name, "integer", "1 to 1023"))
+}
+
+fn create_snapshot_policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let mut all = Vec::new();
+    for n in 1..=5 {
+        let Some(schedule) = parsed.get(&format!("schedule{n}")) else {
+            continue;
+        };
+        let label = parsed.get(&format!("snapmirror-label{n}"));
+        all.push(Copies {
+            schedule: schedule.to_owned(),
+            count: count(parsed, &format!("count{n}"))?,
+            label: label
+                .or(parsed.get(&format!("prefix{n}")))
+                .map(str::to_owned),
+        });
+    }
+    let body = PolicyBody::Snapshot {
+        enabled: flag(parsed, "enabled")?.unwrap_or(true),
+        copies: all,
+    };
+    let comment = parsed.get("comment").unwrap_or_default().to_owned();
+    let key = key(parsed, cluster, NamedKind::Snapshot, "policy")?;
+    submit(cluster, key, PolicyChange::Create { comment, body })
+}
+
 /// Runs `volume snapshot policy`.
 pub fn snapshot_policy(
     verb: &str,
@@ -282,24 +322,13 @@ pub fn snapshot_policy(
     cluster: &dyn Cluster,
 ) -> Result<Answer, Failure> {
     const KIND: NamedKind = NamedKind::Snapshot;
-    let flag = |name: &str| match parsed.get(name) {
-        None => Ok(None),
-        Some("true") => Ok(Some(true)),
-        Some("false") => Ok(Some(false)),
-        Some(other) => Err(invalid(other, name, "true|false")),
-    };
-    let count = |name: &str| {
-        let text = argument(parsed, name)?;
-        let n: Option<u32> = text.parse().ok().filter(|n| (1..=1023).contains(n));
-        n.ok_or_else(|| not_among(text, name, "integer", "1 to 1023"))
-    };
     let edit = |change: &dyn Fn(&mut Vec<Copies>) -> Result<(), Failure>| {
         let policy = named(parsed, cluster, KIND, "policy")?;
         let (enabled, all) = copies(&policy);
         let mut all = all.to_vec();
         change(&mut all)?;
         let body = PolicyBody::Snapshot {
-            enabled: flag("enabled")?.unwrap_or(enabled),
+            enabled: flag(parsed, "enabled")?.unwrap_or(enabled),
             copies: all,
         };
         let change = PolicyChange::Set {
@@ -312,29 +341,7 @@ pub fn snapshot_policy(
     let schedule = || argument(parsed, "schedule").map(str::to_owned);
     match verb {
         "show" => snapshot_policies(parsed, cluster),
-        "create" => {
-            let mut all = Vec::new();
-            for n in 1..=5 {
-                let Some(schedule) = parsed.get(&format!("schedule{n}")) else {
-                    continue;
-                };
-                let label = parsed.get(&format!("snapmirror-label{n}"));
-                all.push(Copies {
-                    schedule: schedule.to_owned(),
-                    count: count(&format!("count{n}"))?,
-                    label: label
-                        .or(parsed.get(&format!("prefix{n}")))
-                        .map(str::to_owned),
-                });
-            }
-            let body = PolicyBody::Snapshot {
-                enabled: flag("enabled")?.unwrap_or(true),
-                copies: all,
-            };
-            let comment = parsed.get("comment").unwrap_or_default().to_owned();
-            let key = key(parsed, cluster, KIND, "policy")?;
-            submit(cluster, key, PolicyChange::Create { comment, body })
-        }
+        "create" => create_snapshot_policy(parsed, cluster),
         "modify" => edit(&|_| Ok(())),
         "delete" => {
             let policy = named(parsed, cluster, KIND, "policy")?;
@@ -343,13 +350,13 @@ pub fn snapshot_policy(
         "add-schedule" => edit(&|all| {
             all.push(Copies {
                 schedule: schedule()?,
-                count: count("count")?,
+                count: count(parsed, "count")?,
                 label: parsed.get("snapmirror-label").map(str::to_owned),
             });
             Ok(())
         }),
         "modify-schedule" => edit(&|all| {
-            let (name, count) = (schedule()?, count("newcount")?);
+            let (name, count) = (schedule()?, count(parsed, "newcount")?);
             let one = all.iter_mut().find(|c| c.schedule == name);
             one.ok_or_else(none)?.count = count;
             Ok(())

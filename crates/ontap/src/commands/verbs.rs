@@ -26,77 +26,8 @@ fn draft(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Draft, Failure> {
 /// Runs a verb of `snapmirror` that changes relationships.
 pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let draft = draft(parsed, cluster)?;
-    match verb {
-        "create" => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Verb::Create {
-                policy: draft.policy.clone(),
-                schedule: draft.schedule.clone().flatten(),
-                throttle: draft.throttle.flatten(),
-                tries: draft.tries,
-                note: None,
-                initialize: None,
-                source,
-                destination: destination.clone(),
-            };
-            cluster.change(change.into()).map_err(failed)?;
-            return Ok(succeeded_for("create", &destination).into());
-        }
-        "restore" => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Verb::Restore {
-                source,
-                destination: destination.clone(),
-                source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
-                throttle: draft.throttle.flatten(),
-                files: files(parsed),
-            };
-            cluster.change(change.into()).map_err(failed)?;
-            return Ok(queued("restore", &destination).into());
-        }
-        // Without a relationship, `initialize` with a source makes one.
-        "initialize"
-            if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() =>
-        {
-            let destination = path(parsed, "destination-path")?;
-            let change = Verb::Create {
-                source: path(parsed, "source-path")?,
-                destination: destination.clone(),
-                policy: draft.policy.clone(),
-                schedule: draft.schedule.clone().flatten(),
-                throttle: None,
-                tries: None,
-                note: None,
-                initialize: Some(First {
-                    source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
-                    throttle: draft.throttle,
-                    once_paired: false,
-                }),
-            };
-            cluster.change(change.into()).map_err(failed)?;
-            return Ok(queued("initialize", &destination).into());
-        }
-        // The other way round: today's destination is the source.
-        "resync" if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Verb::Resync {
-                destination: destination.clone(),
-                source: Some(source),
-            };
-            quick(parsed)?;
-            cluster.change(change.into()).map_err(failed)?;
-            return Ok(queued("resync", &destination).into());
-        }
-        _ => {}
+    if let Some(answer) = act_on_ends(verb, parsed, cluster, &draft)? {
+        return Ok(answer);
     }
     let destinations = matched(parsed, cluster)?;
     if destinations.is_empty() {
@@ -126,6 +57,88 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
         });
     }
     Ok(out.into())
+}
+
+/// Runs a verb that names both ends of a relationship, which it may create; `None` if it acts on
+/// relationships that exist.
+fn act_on_ends(
+    verb: &str,
+    parsed: &Parsed,
+    cluster: &dyn Cluster,
+    draft: &Draft,
+) -> Result<Option<Answer>, Failure> {
+    match verb {
+        "create" => {
+            let (source, destination) = (
+                path(parsed, "source-path")?,
+                path(parsed, "destination-path")?,
+            );
+            let change = Verb::Create {
+                policy: draft.policy.clone(),
+                schedule: draft.schedule.clone().flatten(),
+                throttle: draft.throttle.flatten(),
+                tries: draft.tries,
+                note: None,
+                initialize: None,
+                source,
+                destination: destination.clone(),
+            };
+            cluster.change(change.into()).map_err(failed)?;
+            Ok(Some(succeeded_for("create", &destination).into()))
+        }
+        "restore" => {
+            let (source, destination) = (
+                path(parsed, "source-path")?,
+                path(parsed, "destination-path")?,
+            );
+            let change = Verb::Restore {
+                source,
+                destination: destination.clone(),
+                source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
+                throttle: draft.throttle.flatten(),
+                files: files(parsed),
+            };
+            cluster.change(change.into()).map_err(failed)?;
+            Ok(Some(queued("restore", &destination).into()))
+        }
+        // Without a relationship, `initialize` with a source makes one.
+        "initialize"
+            if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() =>
+        {
+            let destination = path(parsed, "destination-path")?;
+            let change = Verb::Create {
+                source: path(parsed, "source-path")?,
+                destination: destination.clone(),
+                policy: draft.policy.clone(),
+                schedule: draft.schedule.clone().flatten(),
+                throttle: None,
+                tries: None,
+                note: None,
+                initialize: Some(First {
+                    source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
+                    throttle: draft.throttle,
+                    once_paired: false,
+                }),
+            };
+            cluster.change(change.into()).map_err(failed)?;
+            Ok(Some(queued("initialize", &destination).into()))
+        }
+        // The other way round: today's destination is the source.
+        "resync" if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() => {
+            let (source, destination) = (
+                path(parsed, "source-path")?,
+                path(parsed, "destination-path")?,
+            );
+            let change = Verb::Resync {
+                destination: destination.clone(),
+                source: Some(source),
+            };
+            quick(parsed)?;
+            cluster.change(change.into()).map_err(failed)?;
+            Ok(Some(queued("resync", &destination).into()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Reads `-file-list /a,/b,@/c`: a name that begins with `@` is the new one of the path before it.
