@@ -114,19 +114,15 @@ impl Start {
     }
 }
 
-/// Runs `body` on a thread for each of `shares`, and leads the threads through the phases. `body`
-/// is over when the stage drains and nothing is in flight, or nothing is left to do.
-pub fn race<T: Send>(
-    schedule: Schedule,
+/// Runs `body` on a thread for each of `shares`, and `lead`, with their number, on this one.
+fn on_threads<T: Send, L>(
     stage: &Stage,
-    observer: &dyn Observer,
     shares: Vec<T>,
     body: impl Fn(T) -> Result<ThreadResult, BenchError> + Sync,
-) -> Result<Raced, BenchError> {
-    // Without warm-up, not even the first replies may go uncounted.
-    let at_once = (schedule.warmup_s == 0.0).then(|| Start::now(schedule, stage));
+    lead: impl FnOnce(u64) -> L,
+) -> Result<(Vec<Result<ThreadResult, BenchError>>, L), BenchError> {
     let body = &body;
-    let (results, conducted) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for share in shares {
             let spawned = std::thread::Builder::new()
@@ -145,16 +141,31 @@ pub fn race<T: Send>(
             }
         }
         let _watch = Fallen(stage);
-        let conducted = conduct(schedule, stage, threads.len() as u64, at_once, observer);
-        let results: Vec<Result<ThreadResult, BenchError>> = threads
+        let led = lead(threads.len() as u64);
+        let results = threads
             .into_iter()
             .map(|t| {
                 t.join()
                     .unwrap_or_else(|_| Err(BenchError::Usage("a generator thread failed".into())))
             })
             .collect();
-        Ok((results, conducted))
-    })?;
+        Ok((results, led))
+    })
+}
+
+/// Runs `body` on a thread for each of `shares`, and leads the threads through the phases. `body`
+/// is over when the stage drains and nothing is in flight, or nothing is left to do.
+pub fn race<T: Send>(
+    schedule: Schedule,
+    stage: &Stage,
+    observer: &dyn Observer,
+    shares: Vec<T>,
+    body: impl Fn(T) -> Result<ThreadResult, BenchError> + Sync,
+) -> Result<Raced, BenchError> {
+    // Without warm-up, not even the first replies may go uncounted.
+    let at_once = (schedule.warmup_s == 0.0).then(|| Start::now(schedule, stage));
+    let lead = |threads| conduct(schedule, stage, threads, at_once, observer);
+    let (results, conducted) = on_threads(stage, shares, body, lead)?;
     let server_after = schedule.server_pid.and_then(schedule.sample);
     let machine_after = machine::machine();
     if stage.phase() == Phase::Abort {

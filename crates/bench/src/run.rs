@@ -365,29 +365,16 @@ fn drive(
     Ok(outcome)
 }
 
-/// Runs the threads through the phases, for clients that are ready.
-fn drive_guests(
-    args: &NfsArgs,
+/// Connects the clients; returns the connections of each thread.
+fn connected<'s>(
+    args: &'s NfsArgs,
     addr: SocketAddr,
-    set: &WorkingSet,
-    guests: &[Guest],
-    shared: &Shared,
-    observer: &dyn Observer,
-) -> Result<Outcome, BenchError> {
-    let mut region = vec![0; region_len(args.block_size) as usize];
-    // Seeded apart from the working set: these bytes stand for no file's place.
-    let mut rand = pattern::Rand::new(!args.run.seed);
-    for word in region.chunks_mut(8) {
-        let bytes = rand.draw().to_le_bytes();
-        word.copy_from_slice(&bytes[..word.len()]);
-    }
-    let options = Options {
-        region: &region,
-        timeout_ns: (args.timeout * 1e9) as u64,
-        heads_only: args.load == LoadKind::Read && args.block_size >= HEADS_ONLY_MIN,
-    };
+    set: &'s WorkingSet,
+    guests: &'s [Guest],
+    shared: &'s Shared,
+) -> Result<Vec<Vec<Link<'s>>>, BenchError> {
     let jobs = args.jobs.min(args.connections);
-    let mut shares: Vec<Vec<Link<'_>>> = (0..jobs).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Vec<Link<'s>>> = (0..jobs).map(|_| Vec::new()).collect();
     let mut index = 0;
     for (client, guest) in guests.iter().enumerate() {
         let mut first_slot = 0;
@@ -423,6 +410,31 @@ fn drive_guests(
             index += 1;
         }
     }
+    Ok(shares)
+}
+
+/// Runs the threads through the phases, for clients that are ready.
+fn drive_guests(
+    args: &NfsArgs,
+    addr: SocketAddr,
+    set: &WorkingSet,
+    guests: &[Guest],
+    shared: &Shared,
+    observer: &dyn Observer,
+) -> Result<Outcome, BenchError> {
+    let mut region = vec![0; region_len(args.block_size) as usize];
+    // Seeded apart from the working set: these bytes stand for no file's place.
+    let mut rand = pattern::Rand::new(!args.run.seed);
+    for word in region.chunks_mut(8) {
+        let bytes = rand.draw().to_le_bytes();
+        word.copy_from_slice(&bytes[..word.len()]);
+    }
+    let options = Options {
+        region: &region,
+        timeout_ns: (args.timeout * 1e9) as u64,
+        heads_only: args.load == LoadKind::Read && args.block_size >= HEADS_ONLY_MIN,
+    };
+    let shares = connected(args, addr, set, guests, shared)?;
     let stage = Stage::new(args.run.ops);
     let schedule = Schedule {
         warmup_s: args.warmup_seconds(),

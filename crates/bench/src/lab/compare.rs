@@ -289,6 +289,75 @@ fn differences(a: &Subject<'_>, b: &Subject<'_>, notes: &mut Vec<String>) {
     differ("measured", time(a), time(b));
 }
 
+/// A figure that subjects are compared by: a rate or the 99th percentile of a latency.
+#[derive(Clone, Copy)]
+struct Figure {
+    which: Which,
+    unit: Unit,
+    is_rate: bool,
+}
+
+impl Figure {
+    /// Returns both figures of a side; `unit` is that of the table's rates.
+    fn both(which: Which, unit: Unit) -> [Figure; 2] {
+        let unit = match which {
+            Which::Other => Unit::Iops,
+            _ => unit,
+        };
+        [true, false].map(|is_rate| Figure {
+            which,
+            unit,
+            is_rate,
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        if self.is_rate {
+            self.unit.name()
+        } else {
+            "p99"
+        }
+    }
+
+    fn of(&self, cell: &Cell) -> Option<Spread> {
+        if self.is_rate {
+            cell.rate(self.which, self.unit)
+        } else {
+            cell.quantile(self.which, 0.99)
+        }
+    }
+
+    fn text(&self, value: Option<&Spread>) -> String {
+        match value {
+            Some(value) if self.is_rate => figure(value),
+            Some(value) => latency(value.median),
+            None => "–".into(),
+        }
+    }
+
+    /// Returns the title of a chart over `base`.
+    fn title(&self, base: &str) -> String {
+        let name = if self.is_rate {
+            self.unit.name()
+        } else {
+            "p99 latency (less is better)"
+        };
+        format!("{} {name}: multiple of {base}", self.which.name())
+    }
+}
+
+/// Returns a ratio with its spread, if it has one.
+fn multiple(ratio: &Spread) -> String {
+    if ratio.count > 1 {
+        format!(
+            "×{:.2} ({:.2}–{:.2})",
+            ratio.median, ratio.least, ratio.greatest
+        )
+    } else {
+        format!("×{:.2}", ratio.median)
+    }
+}
+
 fn compared(
     base: &Subject<'_>,
     view: &View<'_>,
@@ -306,114 +375,79 @@ fn compared(
             .find(|c| c.label == label)
             .and_then(|c| c.cell.cloned())
     };
-    let sides: Vec<Which> = Which::ALL.into_iter().filter(|w| view.has(*w)).collect();
-    for which in sides {
-        let unit = if which == Which::Other {
-            Unit::Iops
-        } else {
-            view.unit
-        };
-        for (name, value) in [
-            (
-                unit.name(),
-                (|c: &Cell, w, u| c.rate(w, u)) as fn(&Cell, Which, Unit) -> Option<Spread>,
-            ),
-            ("p99", |c, w, _| c.quantile(w, 0.99)),
-        ] {
-            let is_rate = name != "p99";
-            let figures: Vec<Vec<Option<Spread>>> = all
-                .iter()
-                .map(|(_, v)| {
-                    view.columns
-                        .iter()
-                        .map(|c| cell(v, &c.label).and_then(|c| value(&c, which, unit)))
-                        .collect()
-                })
-                .collect();
-            for ((subject, _), row) in all.iter().zip(&figures) {
-                rows.push(Row {
-                    label: format!("{} {name}, {}", which.name(), subject.name),
-                    main: is_rate,
-                    cells: row
-                        .iter()
-                        .map(|s| match s {
-                            Some(s) if is_rate => figure(s),
-                            Some(s) => latency(s.median),
-                            None => "–".into(),
-                        })
-                        .collect(),
-                });
-            }
-            let Some((first, rest)) = figures.split_first() else {
-                continue;
-            };
-            let mut bars: Vec<Vec<Option<Bar>>> = vec![Vec::new(); view.columns.len()];
-            for ((subject, _), row) in others.iter().zip(rest) {
-                let mut cells = Vec::new();
-                for (i, column) in view.columns.iter().enumerate() {
-                    let pair = first
-                        .get(i)
-                        .copied()
-                        .flatten()
-                        .zip(row.get(i).copied().flatten());
-                    let ratio = pair.and_then(|(b, v)| v.over(&b));
-                    cells.push(ratio.map_or_else(String::new, |r| {
-                        if r.count > 1 {
-                            format!("×{:.2} ({:.2}–{:.2})", r.median, r.least, r.greatest)
-                        } else {
-                            format!("×{:.2}", r.median)
-                        }
-                    }));
-                    if let Some(group) = bars.get_mut(i) {
-                        group.push(ratio.map(|r| Bar {
-                            value: r.median,
-                            least: r.least,
-                            greatest: r.greatest,
-                        }));
-                    }
-                    if let Some((b, v)) = pair {
-                        ratios.push(Ratio {
-                            table: view.heading.clone(),
-                            column: column.label.clone(),
-                            side: which.name(),
-                            figure: if is_rate { unit.name() } else { "p99" },
-                            base: base.name.clone(),
-                            subject: subject.name.clone(),
-                            base_value: b,
-                            value: v,
-                            ratio,
-                        });
-                    }
-                }
-                rows.push(Row {
-                    label: format!("{} over {}", subject.name, base.name),
-                    main: false,
-                    cells,
-                });
-            }
-            charts.push(Bars {
-                title: format!(
-                    "{} {}: multiple of {}",
-                    which.name(),
-                    if is_rate {
-                        unit.name()
-                    } else {
-                        "p99 latency (less is better)"
-                    },
-                    base.name
-                ),
-                unit: "×".into(),
-                x: view.axis.name().into(),
-                series: others.iter().map(|(s, _)| s.name.clone()).collect(),
-                groups: view
-                    .columns
+    let sides = Which::ALL.into_iter().filter(|w| view.has(*w));
+    for figure in sides.flat_map(|which| Figure::both(which, view.unit)) {
+        let figures: Vec<Vec<Option<Spread>>> = all
+            .iter()
+            .map(|(_, v)| {
+                view.columns
                     .iter()
-                    .map(|c| c.label.clone())
-                    .zip(bars)
-                    .collect(),
-                mark: Some(1.0),
+                    .map(|c| cell(v, &c.label).and_then(|c| figure.of(&c)))
+                    .collect()
+            })
+            .collect();
+        for ((subject, _), row) in all.iter().zip(&figures) {
+            rows.push(Row {
+                label: format!(
+                    "{} {}, {}",
+                    figure.which.name(),
+                    figure.name(),
+                    subject.name
+                ),
+                main: figure.is_rate,
+                cells: row.iter().map(|s| figure.text(s.as_ref())).collect(),
             });
         }
+        let Some((first, rest)) = figures.split_first() else {
+            continue;
+        };
+        let mut bars: Vec<Vec<Option<Bar>>> = vec![Vec::new(); view.columns.len()];
+        for ((subject, _), row) in others.iter().zip(rest) {
+            let mut cells = Vec::new();
+            for (i, column) in view.columns.iter().enumerate() {
+                let pair = first
+                    .get(i)
+                    .copied()
+                    .flatten()
+                    .zip(row.get(i).copied().flatten());
+                let ratio = pair.and_then(|(b, v)| v.over(&b));
+                cells.push(ratio.as_ref().map_or_else(String::new, multiple));
+                if let Some(group) = bars.get_mut(i) {
+                    group.push(ratio.map(|r| Bar {
+                        value: r.median,
+                        least: r.least,
+                        greatest: r.greatest,
+                    }));
+                }
+                if let Some((b, v)) = pair {
+                    ratios.push(Ratio {
+                        table: view.heading.clone(),
+                        column: column.label.clone(),
+                        side: figure.which.name(),
+                        figure: figure.name(),
+                        base: base.name.clone(),
+                        subject: subject.name.clone(),
+                        base_value: b,
+                        value: v,
+                        ratio,
+                    });
+                }
+            }
+            rows.push(Row {
+                label: format!("{} over {}", subject.name, base.name),
+                main: false,
+                cells,
+            });
+        }
+        let columns = view.columns.iter().map(|c| c.label.clone());
+        charts.push(Bars {
+            title: figure.title(&base.name),
+            unit: "×".into(),
+            x: view.axis.name().into(),
+            series: others.iter().map(|(s, _)| s.name.clone()).collect(),
+            groups: columns.zip(bars).collect(),
+            mark: Some(1.0),
+        });
     }
     for row in 0..2 {
         for (subject, v) in &all {

@@ -88,36 +88,34 @@ fn say(text: &str) -> Result<(), BenchError> {
         .map_err(BenchError::io("write to the standard output"))
 }
 
-/// A new run: its definition, scaled, and its folder.
-fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
-    if args.targets.is_empty() {
-        return Err(BenchError::Usage(
-            "what is to be measured? give nfs://HOST/EXPORT, smb://USER@HOST/SHARE, a mounted folder, or a block device"
-                .into(),
-        ));
-    }
-    let mut definition = match (&args.preset, &args.definition) {
-        (Some(name), _) => presets::load(name)?,
+/// Reads the preset or the file that defines the run.
+fn definition(args: &MatrixArgs) -> Result<Definition, BenchError> {
+    match (&args.preset, &args.definition) {
+        (Some(name), _) => presets::load(name),
         (None, Some(path)) => {
             let shown = path.display().to_string();
             let text =
                 std::fs::read_to_string(path).map_err(BenchError::io(format!("read {shown}")))?;
-            Definition::parse(&text, &shown)?
+            Definition::parse(&text, &shown)
         }
         (None, None) => {
             let names: Vec<&str> = presets::PRESETS.iter().map(|(n, _)| *n).collect();
-            return Err(BenchError::Usage(format!(
+            Err(BenchError::Usage(format!(
                 "give --preset ({}) or --definition FILE",
                 names.join(", ")
-            )));
+            )))
         }
-    };
+    }
+}
+
+/// Returns the changes that the arguments make to a definition.
+fn scale(args: &MatrixArgs) -> Result<Scale, BenchError> {
     if args.scale.is_some_and(|s| !(1e-9..=1e6).contains(&s)) {
         return Err(BenchError::Usage(
             "--scale is a factor greater than 0".into(),
         ));
     }
-    let scale = Scale {
+    Ok(Scale {
         factor: args.scale,
         max_size: args.max_size.map(Size),
         clients: args
@@ -133,8 +131,19 @@ fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
         cache: args.cache,
         only: args.only.clone(),
         budget: args.budget,
-    };
-    let changes = scale.apply(&mut definition, args.targets.len())?;
+    })
+}
+
+/// A new run: its definition, scaled, and its folder.
+fn prepared(args: &MatrixArgs) -> Result<(Run, PathBuf), BenchError> {
+    if args.targets.is_empty() {
+        return Err(BenchError::Usage(
+            "what is to be measured? give nfs://HOST/EXPORT, smb://USER@HOST/SHARE, a mounted folder, or a block device"
+                .into(),
+        ));
+    }
+    let mut definition = definition(args)?;
+    let changes = scale(args)?.apply(&mut definition, args.targets.len())?;
     let now = clock::unix_seconds();
     let folder = args
         .out

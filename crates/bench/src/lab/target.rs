@@ -5,7 +5,7 @@ use super::units::Size;
 use crate::args::{Pattern, RunArgs, SessionArgs, Version};
 use crate::control::{Control, rpcbind_port};
 use crate::error::BenchError;
-use crate::nfs3::{Fsinfo, MOUNT_PROGRAM};
+use crate::nfs3::{Fsinfo, Handle, MOUNT_PROGRAM};
 use crate::nfs4::{Client, client};
 use crate::rpc::Credential;
 use crate::run::resolve;
@@ -18,6 +18,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// User that mounts.
+const ROOT: Credential = Credential { uid: 0, gid: 0 };
 
 /// The registered port of NFS.
 const NFS_PORT: u16 = 2049;
@@ -254,13 +257,12 @@ impl Nfs {
                 "target {url}: {address} does not answer like an NFS server: {e}"
             ))
         };
-        let cred = Credential { uid: 0, gid: 0 };
         let xid = (crate::clock::now_ns() >> 8) as u32;
         let mut control =
-            Control::connect(address, Some(&cred), xid, PROBE_TIMEOUT).map_err(fails)?;
+            Control::connect(address, Some(&ROOT), xid, PROBE_TIMEOUT).map_err(fails)?;
         version = version.with_slots(slots);
         if let Version::V4(v4) = version {
-            let (fsinfo, free) = limits_of(&mut control, &cred, v4, export).map_err(fails)?;
+            let (fsinfo, free) = limits_of(&mut control, &ROOT, v4, export).map_err(fails)?;
             return Ok(Self {
                 version,
                 server,
@@ -272,61 +274,70 @@ impl Nfs {
             });
         }
         control.null().map_err(fails)?;
-        let candidates: Vec<u16> = match mount_port {
-            Some(p) => vec![p],
-            // Weir serves MOUNT where it serves NFS; others register with rpcbind.
-            None => {
-                let mut rpcbind = address;
-                rpcbind.set_port(RPCBIND_PORT);
-                std::iter::once(address.port())
-                    .chain(rpcbind_port(rpcbind, MOUNT_PROGRAM, PROBE_TIMEOUT).ok())
-                    .collect()
-            }
-        };
-        let mut last = None;
-        for mount_port in candidates {
-            let mut at = address;
-            at.set_port(mount_port);
-            let root = Control::connect(at, Some(&cred), xid ^ 0x5a5a, PROBE_TIMEOUT)
-                .and_then(|mut c| c.mount(export, Some(&cred)));
-            match root {
-                Ok(root) => {
-                    let fsinfo = control.fsinfo(&root).map_err(fails)?;
-                    let free = control.fsstat(&root).map_err(fails)?;
-                    return Ok(Self {
-                        version,
-                        server,
-                        address,
-                        mount_port,
-                        export: export.to_owned(),
-                        fsinfo,
-                        free: Size(free),
-                    });
-                }
-                Err(e) => last = Some(e),
-            }
-        }
-        Err(BenchError::Usage(match last {
-            Some(e @ BenchError::Status(..)) => {
-                format!("target {url}: the server does not let {export} be mounted: {e}")
-            }
-            Some(e) => {
-                format!("target {url}: the MOUNT service does not answer: {e} (give mountport=N)")
-            }
-            None => format!("target {url}: no MOUNT service"),
-        }))
+        let (mount_port, root) = mounted(url, address, mount_port, export, xid ^ 0x5a5a)?;
+        let fsinfo = control.fsinfo(&root).map_err(fails)?;
+        let free = control.fsstat(&root).map_err(fails)?;
+        Ok(Self {
+            version,
+            server,
+            address,
+            mount_port,
+            export: export.to_owned(),
+            fsinfo,
+            free: Size(free),
+        })
     }
 
     /// Fails if the server does not reply any more.
     pub fn answers(&self) -> Result<(), BenchError> {
-        let cred = Credential { uid: 0, gid: 0 };
         let xid = (crate::clock::now_ns() >> 8) as u32;
-        let mut control = Control::connect(self.address, Some(&cred), xid, PROBE_TIMEOUT)?;
+        let mut control = Control::connect(self.address, Some(&ROOT), xid, PROBE_TIMEOUT)?;
         match self.version {
             Version::V3 => control.null(),
-            Version::V4(_) => client::null(&mut control, &cred),
+            Version::V4(_) => client::null(&mut control, &ROOT),
         }
     }
+}
+
+/// Mounts an NFSv3 export; returns the port of MOUNT and the root. `port` is that port, if known.
+fn mounted(
+    url: &str,
+    address: SocketAddr,
+    port: Option<u16>,
+    export: &str,
+    xid: u32,
+) -> Result<(u16, Handle), BenchError> {
+    let candidates: Vec<u16> = match port {
+        Some(p) => vec![p],
+        // Weir serves MOUNT where it serves NFS; others register with rpcbind.
+        None => {
+            let mut rpcbind = address;
+            rpcbind.set_port(RPCBIND_PORT);
+            std::iter::once(address.port())
+                .chain(rpcbind_port(rpcbind, MOUNT_PROGRAM, PROBE_TIMEOUT).ok())
+                .collect()
+        }
+    };
+    let mut last = None;
+    for mount_port in candidates {
+        let mut at = address;
+        at.set_port(mount_port);
+        let root = Control::connect(at, Some(&ROOT), xid, PROBE_TIMEOUT)
+            .and_then(|mut c| c.mount(export, Some(&ROOT)));
+        match root {
+            Ok(root) => return Ok((mount_port, root)),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(BenchError::Usage(match last {
+        Some(e @ BenchError::Status(..)) => {
+            format!("target {url}: the server does not let {export} be mounted: {e}")
+        }
+        Some(e) => {
+            format!("target {url}: the MOUNT service does not answer: {e} (give mountport=N)")
+        }
+        None => format!("target {url}: no MOUNT service"),
+    }))
 }
 
 impl Smb {

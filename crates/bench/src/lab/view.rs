@@ -405,18 +405,18 @@ impl View<'_> {
             .get(self.table)
             .is_some_and(|t| t.kind == Kind::Eda);
         if eda {
-            rows.push(self.row("COMMIT ops/s", true, |c| {
-                c.spread(|r| Some(r.commits_per_s))
-                    .map_or_else(|| "–".into(), |s| figure(&s))
-            }));
-            rows.push(self.row("All ops/s", true, |c| {
-                c.spread(|r| Some(r.total(Unit::Iops) + r.commits_per_s))
-                    .map_or_else(|| "–".into(), |s| figure(&s))
-            }));
-            rows.push(self.row("MiB/s", false, |c| {
-                c.spread(|r| Some(r.total(Unit::Throughput)))
-                    .map_or_else(|| "–".into(), |s| figure(&s))
-            }));
+            type Of = fn(&Repetition) -> f64;
+            let figures: [(&str, bool, Of); 3] = [
+                ("COMMIT ops/s", true, |r| r.commits_per_s),
+                ("All ops/s", true, |r| r.total(Unit::Iops) + r.commits_per_s),
+                ("MiB/s", false, |r| r.total(Unit::Throughput)),
+            ];
+            for (name, main, of) in figures {
+                rows.push(self.row(name, main, |c| {
+                    c.spread(|r| Some(of(r)))
+                        .map_or_else(|| "–".into(), |s| figure(&s))
+                }));
+            }
         }
         for which in self.sides().into_iter().filter(|w| self.has(*w)) {
             for (name, q) in [("median", 0.5), ("p99", 0.99)] {
@@ -433,32 +433,8 @@ impl View<'_> {
             rows.push(self.row("depth at the peak", false, |c| c.point.depth.to_string()));
         }
         rows.extend(self.rests_on());
-        rows.push(self.row("in flight (Little)", false, |c| {
-            let s = c.spread(|r| Some(r.little.in_flight));
-            let wrong = c.counted().into_iter().any(|r| !r.little.agrees);
-            let asked = c.counted().first().and_then(|r| r.little.asked);
-            let text = s.map_or_else(|| "–".into(), |s| format!("{:.1}", s.median));
-            match asked {
-                Some(a) if wrong => format!("{text} of {a:.0} !"),
-                Some(a) => format!("{text} of {a:.0}"),
-                None => text,
-            }
-        }));
-        rows.push(self.row(self.steady_label(), false, |c| {
-            let reps = c.counted();
-            let steady = reps
-                .iter()
-                .filter(|r| r.steady.is_some_and(|s| s.steady))
-                .count();
-            if reps.iter().all(|r| r.steady.is_none()) {
-                return "not judged".into();
-            }
-            match (steady, reps.len()) {
-                (s, n) if s == n => "yes".into(),
-                (0, _) => "no".into(),
-                (s, n) => format!("{s} of {n}"),
-            }
-        }));
+        rows.push(self.row("in flight (Little)", false, in_flight));
+        rows.push(self.row(self.steady_label(), false, steady));
         let disturbed = |r: &Repetition| r.other_cores.is_some_and(|c| c > OTHERS);
         if self.repetitions().any(disturbed) {
             rows.push(self.row("cores busy with other things", false, |c| {
@@ -473,6 +449,36 @@ impl View<'_> {
             }));
         }
         rows
+    }
+}
+
+/// Operations in flight by Little's law, of those that were to be.
+fn in_flight(c: &Cell) -> String {
+    let s = c.spread(|r| Some(r.little.in_flight));
+    let wrong = c.counted().into_iter().any(|r| !r.little.agrees);
+    let asked = c.counted().first().and_then(|r| r.little.asked);
+    let text = s.map_or_else(|| "–".into(), |s| format!("{:.1}", s.median));
+    match asked {
+        Some(a) if wrong => format!("{text} of {a:.0} !"),
+        Some(a) => format!("{text} of {a:.0}"),
+        None => text,
+    }
+}
+
+/// Tells whether the repetitions were in a steady state.
+fn steady(c: &Cell) -> String {
+    let reps = c.counted();
+    let steady = reps
+        .iter()
+        .filter(|r| r.steady.is_some_and(|s| s.steady))
+        .count();
+    if reps.iter().all(|r| r.steady.is_none()) {
+        return "not judged".into();
+    }
+    match (steady, reps.len()) {
+        (s, n) if s == n => "yes".into(),
+        (0, _) => "no".into(),
+        (s, n) => format!("{s} of {n}"),
     }
 }
 
