@@ -52,6 +52,11 @@ class ApiOfTheCluster(OnCluster):
         self.assertEqual((found, answer["error"]["status"]), (status, word), answer)
         return answer["error"]["message"]
 
+    def complete(self, nodes, **more):
+        """Whether each of these nodes reaches all aggregates."""
+        answers = [node.ask("GET", VOLUMES, **more) for node in nodes]
+        return all(status == 200 and "unreachable" not in answer for status, answer in answers)
+
     def names(self, node, path, **query):
         answer = self.ok(node, "GET", path, **query)
         self.assertNotIn("unreachable", answer)
@@ -95,7 +100,7 @@ class ApiOfTheCluster(OnCluster):
         owner = self.cluster.owner(self.aggregate_of(f"{VOLUMES}/in-first"))
         others = [node for node in self.cluster.nodes if node is not owner]
         owner.kill()
-        Ceph.until("all are listed again", lambda: "unreachable" not in others[0].ask("GET", VOLUMES)[1])
+        Ceph.until("all are listed again", lambda: self.complete(others))
         for node in others:
             self.assertEqual(self.names(node, VOLUMES), ["in-first", "in-second"])
         self.ok(others[1], "PATCH", f"{VOLUMES}/in-first", {"description": "after"}, updateMask="description")
@@ -142,6 +147,7 @@ class ApiOfTheCluster(OnCluster):
             node.start("--api", f"{node.address}:{self.cluster.api_port}", "--api-tls", "generate")
         self.cluster.well()
         try:
+            Ceph.until("the nodes know each other's certificates", lambda: self.complete(nodes, token=token))
             for node in nodes:
                 listed = self.ok(node, "GET", "projects/weir/locations/-/volumes", token=token)
                 self.assertEqual(len(listed["volumes"]), len(self.cluster.AGGREGATES))
@@ -163,6 +169,7 @@ class ApiOfTheCluster(OnCluster):
                 node.kill_daemon()
             for node in nodes:
                 node.start()
+            Ceph.until("the nodes know each other's addresses", lambda: self.complete(nodes))
         self.cluster.well()
 
     def make_admin(self, nodes):
@@ -174,6 +181,7 @@ class ApiOfTheCluster(OnCluster):
         node.kill_daemon()
         node.start("--api", f"{node.address}:{self.cluster.api_port}", "--api-tls", "generate")
         self.cluster.well()
+        Ceph.until("the nodes know each other's certificates", lambda: self.complete(nodes, token=made["token"]))
         return made["token"]
 
     def test_gcloud(self):
@@ -199,7 +207,7 @@ class ApiOfTheCluster(OnCluster):
         owner = self.cluster.owner(self.aggregate_of(f"{VOLUMES}/gv"))
         owner.kill()
         others = [node for node in self.cluster.nodes if node is not owner]
-        Ceph.until("it is served again", lambda: others[0].ask("GET", f"{VOLUMES}/gv")[0] == 200)
+        Ceph.until("it is served again", lambda: self.complete(others))
         gcloud(others[0], "volumes", "update", "gv", "--description=changed")
         self.assertEqual(gcloud(others[1], "volumes", "describe", "gv")["description"], "changed")
         owner.start()

@@ -15,13 +15,16 @@ use axum::http::{HeaderMap, Request};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use support::{Api, PLACE, pool, volume};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt as _;
-use weir_api::fleet::{Members, Reservation, Room, Stream, Way, router};
+use weir_api::Access;
+use weir_api::fleet::{Members, Reservation, Room, Stream, Way, router, serve};
 use weir_api::live::{Condition, ConditionKind, Live, Severity};
 use weir_api::serve_daemon;
 use weir_base::ManualClock;
-use weir_control::{Role, TokenHash, TokenRecord};
+use weir_control::{Actor, Role, TokenHash, TokenRecord};
+use weir_ontap::Cluster as Ontap;
+use weir_ontap::script::Script;
 
 /// A server of an aggregate, at a socket.
 struct Server {
@@ -51,7 +54,11 @@ async fn server(name: &'static str, free: u64) -> Server {
     );
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("api")).unwrap();
+    let volumes = [1, 2, 3].map(|n| format!("SVM:{name}{n}"));
+    let script = Script::running(&volumes.each_ref().map(String::as_str));
+    let script: Arc<dyn Ontap> = Arc::new(script);
     let state = api.state.clone().with_live(live);
+    let state = state.with_ontap(Arc::new(move |_: &Actor| Arc::clone(&script)));
     tokio::spawn(serve_daemon(listener, state, std::future::pending()));
     Server {
         name,
@@ -523,4 +530,119 @@ async fn the_cluster_describes_itself() {
         cluster.ask("DELETE", "/v1/tokens/u", Value::Null).await.0,
         404
     );
+}
+
+#[tokio::test]
+async fn records_of_all_servers_are_one_list_of_ontap() {
+    let cluster = cluster().await;
+    let all = ["a1", "a2", "a3", "b1", "b2", "b3"];
+    let mut next = "/api/storage/volumes?max_records=2&fields=name".to_owned();
+    let (mut pages, mut names) = (0, Vec::new());
+    loop {
+        let page = cluster.ok("GET", &next, Value::Null).await;
+        let records = page["records"].as_array().unwrap();
+        assert_eq!(page["num_records"], records.len());
+        names.extend(
+            records
+                .iter()
+                .map(|r| r["name"].as_str().unwrap().to_owned()),
+        );
+        pages += 1;
+        match page.pointer("/_links/next/href") {
+            Some(href) => next = href.as_str().unwrap().to_owned(),
+            None => break,
+        }
+    }
+    names.sort_unstable();
+    assert_eq!(
+        (names.iter().map(String::as_str).collect::<Vec<_>>(), pages),
+        (all.to_vec(), 4)
+    );
+    let whole = cluster
+        .ok("GET", "/api/storage/volumes?name=*", Value::Null)
+        .await;
+    assert_eq!(whole["num_records"], 6);
+    // One machine of each server, under the same name and so the same identity.
+    let machines = cluster
+        .ok("GET", "/api/svm/svms?name=SVM", Value::Null)
+        .await;
+    assert_eq!(machines["num_records"], 1);
+    let counted = "/api/storage/volumes?return_records=false";
+    assert_eq!(
+        cluster.ok("GET", counted, Value::Null).await["num_records"],
+        6
+    );
+    // One record, by its identity, wherever it is.
+    let records = whole["records"].as_array().unwrap();
+    let b2 = records.iter().find(|r| r["name"] == "b2").unwrap();
+    let path = format!("/api/storage/volumes/{}", b2["uuid"].as_str().unwrap());
+    assert_eq!(cluster.ok("GET", &path, Value::Null).await["name"], "b2");
+    let comment = json!({"comment": "changed"});
+    let (status, answer) = cluster.ask("PATCH", &path, comment).await;
+    assert!(status < 300, "{answer}");
+    let unknown = "/api/storage/volumes/00000000-0000-0000-0000-000000000000";
+    assert_eq!(cluster.ask("GET", unknown, Value::Null).await.0, 404);
+    // Where a new one goes has to be said.
+    let nowhere = json!({"name": "new", "size": 1 << 30, "svm": {"name": "SVM"}});
+    let (status, answer) = cluster.ask("POST", "/api/storage/volumes", nowhere).await;
+    assert_eq!(status, 400, "{answer}");
+    cluster.set_away("b", true);
+    assert_eq!(
+        cluster
+            .ask("GET", "/api/storage/volumes", Value::Null)
+            .await
+            .0,
+        503
+    );
+}
+
+/// The status and the body of a call over gRPC whose message has this text as field 1.
+async fn call(address: std::net::SocketAddr, method: &str, text: &str) -> (i32, Vec<u8>) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let path = format!("http://{address}/google.cloud.netapp.v1.NetApp/{method}");
+    let request = Request::builder().method("POST").uri(path);
+    let request = request.header("content-type", "application/grpc");
+    let request = request.header("te", "trailers").body(()).unwrap();
+    let mut client = client.ready().await.unwrap();
+    let (reply, mut sent) = client.send_request(request, false).unwrap();
+    let length = u8::try_from(text.len()).unwrap();
+    let mut message = vec![0, 0, 0, 0, length + 2, 0x0a, length];
+    message.extend_from_slice(text.as_bytes());
+    sent.send_data(message.into(), true).unwrap();
+    let (head, mut stream) = reply.await.unwrap().into_parts();
+    let mut body = Vec::new();
+    while let Some(part) = stream.data().await {
+        body.extend_from_slice(&part.unwrap());
+    }
+    let trailers = stream.trailers().await.unwrap().unwrap_or_default();
+    let status = trailers
+        .get("grpc-status")
+        .or(head.headers.get("grpc-status"));
+    (status.unwrap().to_str().unwrap().parse().unwrap(), body)
+}
+
+#[tokio::test]
+async fn calls_over_grpc_go_where_requests_go() {
+    let cluster = cluster().await;
+    for (pool, aggregate) in [("in-a", "a"), ("in-b", "b")] {
+        let path = format!("storagePools?storagePoolId={pool}");
+        cluster.ok("POST", &path, new_pool(Some(aggregate))).await;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let members = Arc::clone(&cluster) as Arc<dyn Members>;
+    let clock = Arc::new(ManualClock::default());
+    let end = std::future::pending::<()>();
+    tokio::spawn(serve(listener, members, clock, Access::Loopback, end));
+    let (status, body) = call(address, "ListStoragePools", PLACE).await;
+    assert_eq!(status, 0);
+    let has = |text: &str| body.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(has("storagePools/in-a") && has("storagePools/in-b"));
+    let named = |id: &str| format!("{PLACE}/storagePools/{id}");
+    assert_eq!(call(address, "GetStoragePool", &named("in-b")).await.0, 0);
+    assert_eq!(call(address, "GetStoragePool", &named("none")).await.0, 5);
+    cluster.set_away("b", true);
+    assert_eq!(call(address, "GetStoragePool", &named("none")).await.0, 14);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use node::Node;
 use serde_json::json;
-use weir_ontap::cluster::{Failover, MirrorCost};
+use weir_ontap::cluster::{Failover, Machine, Machines, MirrorCost, Served};
 use weir_ontap::script::Script;
 
 #[tokio::test]
@@ -49,4 +49,49 @@ async fn a_pair_and_what_it_costs() {
         "mirror": {"lag": 4096, "position": 70, "waited_mean": 41, "waited_p99": 250, "sent_per_written": 1.0625},
     });
     assert_eq!(one["ha"], expected);
+}
+
+#[tokio::test]
+async fn all_machines_of_a_cluster_are_nodes() {
+    let n = Node::over(Script::running(&["SVM:v"])).await;
+    let machine = |name: &str, up| Machine {
+        name: name.to_owned(),
+        address: "10.0.0.7".parse().ok(),
+        up,
+        eligible: up,
+    };
+    n.script.state().machines = Some(Machines {
+        nodes: vec![
+            machine("n1", true),
+            machine("n2", true),
+            machine("n3", false),
+        ],
+        served: vec![Served {
+            name: "agg1".to_owned(),
+            owner: Some("n1".to_owned()),
+            standby: Some("n2".to_owned()),
+        }],
+    });
+    let nodes = n.get("cluster/nodes?fields=state,ha&order_by=name").await;
+    let records = nodes["records"].as_array().unwrap();
+    let states: Vec<_> = records.iter().map(|r| (&r["name"], &r["state"])).collect();
+    assert_eq!(
+        serde_json::json!(states),
+        json!([["n1", "up"], ["n2", "up"], ["n3", "down"]])
+    );
+    assert_eq!(records[0]["ha"]["partners"], json!([{"name": "n2"}]));
+    assert_eq!(
+        records[0]["ha"]["takeover_check"]["takeover_possible"],
+        true
+    );
+    assert_eq!(records[1]["ha"]["partners"], json!([]));
+    let reasons = &records[2]["ha"]["takeover_check"]["reasons"];
+    assert_eq!(reasons, &json!(["Node is down"]));
+    // The same node is the same at each of its servers, whatever their catalogs are.
+    let other = Node::over(Script::running(&["SVM:w"])).await;
+    other.script.state().machines = n.script.state().machines.clone();
+    let elsewhere = other
+        .get("cluster/nodes?fields=state,ha&order_by=name")
+        .await;
+    assert_eq!(elsewhere["records"], nodes["records"]);
 }
