@@ -184,6 +184,52 @@ class ApiOfTheCluster(OnCluster):
         Ceph.until("the nodes know each other's certificates", lambda: self.complete(nodes, token=made["token"]))
         return made["token"]
 
+    def test_ontap_shows_and_relocates(self):
+        node = self.cluster.nodes[2]
+        listed = self.ok(node, "GET", "/api/cluster/nodes", fields="state,ha")
+        self.assertEqual([(one["name"], one["state"]) for one in listed["records"]], [(f"n{number}", "up") for number in (1, 2, 3)])
+        pools = self.ok(node, "GET", "/api/storage/aggregates", fields="node.name")["records"]
+        owners = {self.cluster.owner(name).name for name in self.cluster.AGGREGATES}
+        self.assertEqual({one["node"]["name"] for one in pools}, owners)
+        owner = self.cluster.owner("a")
+        to = next(one for one in self.cluster.nodes if one is not owner)
+        status, answer = node.ask("POST", "/aggregates/a/api/private/cli/storage/aggregate/relocation/start",
+                                  {"node": owner.name, "destination": to.name, "aggregate-list": "a"})
+        self.assertLess(status, 300, answer)
+        Ceph.until("it is there", lambda: self.cluster.aggregate("a")["owner"] == to.name)
+        self.cluster.well()
+        status, answer = node.ask("POST", "/aggregates/a/api/private/cli/storage/failover/takeover", {"ofnode": to.name})
+        self.assertLess(status, 300, answer)
+        Ceph.until("it is drained", lambda: not to.servers())
+        Ceph.until("the node knows who serves", lambda: self.complete([node]))
+        shown = self.ok(node, "GET", "/aggregates/a/api/private/cli/cluster", fields="eligibility")["records"]
+        self.assertEqual([one["node"] for one in shown if not one["eligibility"]], [to.name])
+        status, answer = node.ask("POST", "/aggregates/a/api/private/cli/storage/failover/giveback", {"ofnode": to.name})
+        self.assertLess(status, 300, answer)
+        self.cluster.well()
+
+    def test_conditions(self):
+        n1, n2, n3 = self.cluster.nodes
+        self.assertEqual(self.kinds(n1, "/v1/conditions"), set())
+        n3.kill()
+        Ceph.until("the node is missed", lambda: ("NODE_DOWN", "nodes/n3") in self.kinds(n1, "/v1/conditions"))
+        # The servers of the other nodes show it as well, and so do their consoles.
+        Ceph.until("a server shows it", lambda: ("NODE_DOWN", "nodes/n3") in self.kinds(n2, "/aggregates/a/v1/conditions"))
+        self.assertIn('weir_condition{kind="NODE_DOWN",severity="WARNING",resource="nodes/n3"} 1', n1.ask("GET", "/metrics")[1])
+        n3.start()
+        self.cluster.well()
+        Ceph.until("nothing is wrong any more", lambda: not self.kinds(n1, "/v1/conditions"))
+        self.cluster.postgres.stop()
+        Ceph.until("PostgreSQL is missed", lambda: ("CLUSTER_TABLES", "cluster") in self.kinds(n1, "/v1/conditions"))
+        self.cluster.postgres.start()
+        self.cluster.well()
+
+    def kinds(self, node, path):
+        """Kinds and resources of conditions about the cluster."""
+        status, answer = node.ask("GET", path)
+        own = {"NODE_DOWN", "AGGREGATE_NOT_SERVED", "STANDBY_MISSING", "CLUSTER_TABLES"}
+        return {(one["kind"], one["resource"]) for one in answer["conditions"] if one["kind"] in own} if status == 200 else set()
+
     def test_gcloud(self):
         if not shutil.which("gcloud"):
             self.skipTest("gcloud is not installed")
