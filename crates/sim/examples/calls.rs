@@ -1,4 +1,4 @@
-//! Repeats one call of NFSv3 on a server in memory, for `bench/instructions` to count what it takes.
+//! Repeats a call of NFSv3 on a server in memory, for `bench/instructions` to count its cost.
 //!
 //! `calls LOAD COUNT [quotas]`: the difference of two counts has the call alone, without start and
 //! end.
