@@ -72,7 +72,7 @@ pub const BUGS: [(Bug, u64); 15] = [
     (Bug::ForgetsDecisions, 0),
     (Bug::ForgetsEarly, 0),
     (Bug::ForgetsPrepared, 0),
-    (Bug::ForgetsLock, 0),
+    (Bug::ForgetsLock, 1_800),
     (Bug::NoLock, 0),
     (Bug::NoWalk, 0),
     (Bug::RepeatsEpoch, 0),
