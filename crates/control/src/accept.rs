@@ -7,8 +7,9 @@ use crate::job::{Job, RowVerb};
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Snapshot, State, Volume,
 };
-use crate::mutation::{Mutation, NewBackupVault, RestoreFiles};
+use crate::mutation::{Mutation, NewBackupVault, RestoreFiles, VolumeChange};
 use crate::name::{Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
+use crate::named::{PolicyChange, PolicyName};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
@@ -121,6 +122,53 @@ fn intend(
     inputs: &Inputs,
 ) -> Result<Intent, Refusal> {
     match mutation {
+        Mutation::CreatePool(..)
+        | Mutation::UpdatePool(..)
+        | Mutation::DeletePool(_)
+        | Mutation::SwitchPool(_) => intend_pool(tx, mutation, target, inputs),
+        Mutation::CreateVolume(..)
+        | Mutation::UpdateVolume(..)
+        | Mutation::RenameVolume { .. }
+        | Mutation::DeleteVolume { .. }
+        | Mutation::RevertVolume { .. }
+        | Mutation::SplitVolume(_)
+        | Mutation::RestoreFiles(..) => intend_volume(tx, mutation, target, inputs),
+        Mutation::CreateSnapshot(..)
+        | Mutation::UpdateSnapshot(..)
+        | Mutation::RenameSnapshot { .. }
+        | Mutation::DeleteSnapshot(_) => intend_snapshot(tx, mutation, target, inputs),
+        Mutation::ChangePolicy(name, change) => change_policy(tx, name, change, inputs),
+        Mutation::CreateQuotaRule(name, _)
+        | Mutation::UpdateQuotaRule(name, _)
+        | Mutation::DeleteQuotaRule(name) => change_quotas(tx, name, mutation, inputs),
+        Mutation::CreateActiveDirectory(..)
+        | Mutation::UpdateActiveDirectory(..)
+        | Mutation::DeleteActiveDirectory(_) => intend_domain(tx, mutation, target, inputs),
+        Mutation::Replicate {
+            verb,
+            preconditions,
+        } => {
+            let edits = replication::change(&tx.view, verb, preconditions, tx.now.secs())?;
+            tx.replicate(edits);
+            let (command, target) = verb.subject();
+            let job = Job::Relation {
+                command: command.into(),
+                target: target.into(),
+            };
+            Ok((0, job, true))
+        }
+        _ => intend_backup(tx, mutation, target, inputs),
+    }
+}
+
+/// Intends a change of a storage pool.
+fn intend_pool(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    match mutation {
         Mutation::CreatePool(name, new) => {
             let pool = rules::pool::create(&tx.view, name, new, inputs.id, tx.now)?;
             tx.put_pool(pool);
@@ -147,32 +195,25 @@ fn intend(
             Some(pool) => Ok((pool.id, Job::SwitchPool(name.clone()), true)),
             None => Err(missing(target)),
         },
+        _ => Err(missing(target)),
+    }
+}
+
+/// Intends a change of a volume.
+fn intend_volume(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    match mutation {
         Mutation::CreateVolume(name, new) => {
             let mut volume = rules::volume::create(&tx.view, name, new, inputs.id, tx.now)?;
             policy::follow(&mut volume, &policy::Rules::new(), tx.now.secs());
             tx.put_volume(volume);
             Ok((inputs.id, Job::Create(name.clone()), false))
         }
-        Mutation::UpdateVolume(name, change) => {
-            let volume = idle(&tx.view, name)?;
-            let before = tx.view.clone();
-            let mut next = rules::volume::update(&before, &volume, change, inputs.used)?;
-            policy::follow(&mut next, &policy::of(&volume), tx.now.secs());
-            tx.put_volume(next.clone());
-            let held = |view: &View, of: &Volume| rules::volume::capacity(view, of);
-            let capacity = held(&before, &volume) != held(&tx.view, &next);
-            let mode = change.unix_permissions.is_some();
-            // The engine has to be notified.
-            let touched = capacity || mode;
-            if touched {
-                tx.set_state(&next, State::Updating, "", None);
-            }
-            let of = name.clone();
-            let job = Job::Update { of, capacity, mode };
-            // Labels, descriptions and the like are in force once they are written.
-            let words = !touched && alike((&before, &volume), (&tx.view, &next));
-            Ok((volume.id, job, words))
-        }
+        Mutation::UpdateVolume(name, change) => update_volume(tx, name, change, inputs),
         Mutation::RenameVolume { name, to } => {
             let volume = idle(&tx.view, name)?;
             let to = name.place.of(name.surface, to);
@@ -184,33 +225,6 @@ fn intend(
                 mode: false,
             };
             Ok((volume.id, job, false))
-        }
-        Mutation::ChangePolicy(name, change) => {
-            let (next, volumes) = rules::named::change(&tx.view, name, change, inputs.id)?;
-            let before = tx.view.policy(name).cloned();
-            if let Some(before) = &before {
-                let moves = next.as_ref().is_none_or(|next| next.name != before.name);
-                if moves {
-                    tx.remove_policy(before);
-                }
-            }
-            let id = next.as_ref().or(before.as_deref());
-            let id = id.map_or(inputs.id, |policy| policy.id);
-            if let Some(next) = next {
-                tx.put_policy(next);
-            }
-            let seen = !volumes.is_empty();
-            for mut volume in volumes {
-                let old = tx.view.volume(&volume.name).cloned();
-                let rules = old.map(|old| policy::of(&old)).unwrap_or_default();
-                policy::follow(&mut volume, &rules, tx.now.secs());
-                tx.put_volume(volume);
-            }
-            let job = Job::Policy {
-                verb: change.verb().into(),
-                name: name.to_string().into(),
-            };
-            Ok((id, job, !seen))
         }
         Mutation::DeleteVolume { name, force } => {
             let going = idle(&tx.view, name)?;
@@ -229,6 +243,88 @@ fn intend(
             };
             Ok((back.id, job, false))
         }
+        Mutation::SplitVolume(name) => {
+            let volume = idle(&tx.view, name)?;
+            rules::volume::split(&tx.view, &volume)?;
+            let mut next = Volume::clone(&volume);
+            next.splitting = true;
+            next.revision += 1;
+            tx.put_volume(next);
+            Ok((split_lane(volume.id), Job::Split(name.clone()), false))
+        }
+        Mutation::RestoreFiles(name, restore) => restore_files(tx, name, restore),
+        _ => Err(missing(target)),
+    }
+}
+
+fn update_volume(
+    tx: &mut Transaction<'_>,
+    name: &VolumeName,
+    change: &VolumeChange,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    let volume = idle(&tx.view, name)?;
+    let before = tx.view.clone();
+    let mut next = rules::volume::update(&before, &volume, change, inputs.used)?;
+    policy::follow(&mut next, &policy::of(&volume), tx.now.secs());
+    tx.put_volume(next.clone());
+    let held = |view: &View, of: &Volume| rules::volume::capacity(view, of);
+    let capacity = held(&before, &volume) != held(&tx.view, &next);
+    let mode = change.unix_permissions.is_some();
+    // The engine has to be notified.
+    let touched = capacity || mode;
+    if touched {
+        tx.set_state(&next, State::Updating, "", None);
+    }
+    let of = name.clone();
+    let job = Job::Update { of, capacity, mode };
+    // Labels, descriptions and the like are in force once they are written.
+    let words = !touched && alike((&before, &volume), (&tx.view, &next));
+    Ok((volume.id, job, words))
+}
+
+/// Intends a change of a named policy, and of the volumes that use it.
+fn change_policy(
+    tx: &mut Transaction<'_>,
+    name: &PolicyName,
+    change: &PolicyChange,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    let (next, volumes) = rules::named::change(&tx.view, name, change, inputs.id)?;
+    let before = tx.view.policy(name).cloned();
+    if let Some(before) = &before {
+        let moves = next.as_ref().is_none_or(|next| next.name != before.name);
+        if moves {
+            tx.remove_policy(before);
+        }
+    }
+    let id = next.as_ref().or(before.as_deref());
+    let id = id.map_or(inputs.id, |policy| policy.id);
+    if let Some(next) = next {
+        tx.put_policy(next);
+    }
+    let seen = !volumes.is_empty();
+    for mut volume in volumes {
+        let old = tx.view.volume(&volume.name).cloned();
+        let rules = old.map(|old| policy::of(&old)).unwrap_or_default();
+        policy::follow(&mut volume, &rules, tx.now.secs());
+        tx.put_volume(volume);
+    }
+    let job = Job::Policy {
+        verb: change.verb().into(),
+        name: name.to_string().into(),
+    };
+    Ok((id, job, !seen))
+}
+
+/// Intends a change of a snapshot.
+fn intend_snapshot(
+    tx: &mut Transaction<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    match mutation {
         Mutation::CreateSnapshot(name, new) => {
             let parent = idle(&tx.view, &name.parent)?;
             rules::snapshot::whole(&parent)?;
@@ -261,37 +357,8 @@ fn intend(
             rename(tx, name, next);
             Ok((parent.id, job, false))
         }
-        Mutation::SplitVolume(name) => {
-            let volume = idle(&tx.view, name)?;
-            rules::volume::split(&tx.view, &volume)?;
-            let mut next = Volume::clone(&volume);
-            next.splitting = true;
-            next.revision += 1;
-            tx.put_volume(next);
-            Ok((split_lane(volume.id), Job::Split(name.clone()), false))
-        }
-        Mutation::CreateQuotaRule(name, _)
-        | Mutation::UpdateQuotaRule(name, _)
-        | Mutation::DeleteQuotaRule(name) => change_quotas(tx, name, mutation, inputs),
-        Mutation::CreateActiveDirectory(..)
-        | Mutation::UpdateActiveDirectory(..)
-        | Mutation::DeleteActiveDirectory(_) => intend_domain(tx, mutation, target, inputs),
-        Mutation::Replicate {
-            verb,
-            preconditions,
-        } => {
-            let edits = replication::change(&tx.view, verb, preconditions, tx.now.secs())?;
-            tx.replicate(edits);
-            let (command, target) = verb.subject();
-            let job = Job::Relation {
-                command: command.into(),
-                target: target.into(),
-            };
-            Ok((0, job, true))
-        }
         Mutation::DeleteSnapshot(name) => delete_snapshot(tx, name, target),
-        Mutation::RestoreFiles(name, restore) => restore_files(tx, name, restore),
-        _ => intend_backup(tx, mutation, target, inputs),
+        _ => Err(missing(target)),
     }
 }
 

@@ -139,23 +139,7 @@ impl Control {
             first_place,
             copy,
         } = options;
-        if !rebuild && Catalog::is_missing(&catalog) {
-            // Before a catalog is created: a copy could not be restored beside the files of an
-            // empty one.
-            let engine = backend::call(&backend, false, |node| node.volumes()).await;
-            let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
-            rebuild::refuse_empty(&shown(&catalog), &engine)?;
-        }
-        let opened = Catalog::open(&catalog).await;
-        let catalog = opened.map_err(|e| OpenError::Catalog(shown(&catalog), e))?;
-        // Before its owner mark is written.
-        let marked = match check_catalog(&catalog, &backend, rebuild).await {
-            Ok(marked) => marked,
-            Err(refused) => {
-                catalog.close().await;
-                return Err(refused);
-            }
-        };
+        let (catalog, marked) = open_catalog(&catalog, &backend, rebuild).await?;
         let owner = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
         let wrong = {
             let catalog = catalog.clone();
@@ -805,8 +789,31 @@ fn no_operation(name: &Name) -> Refusal {
     )
 }
 
-/// Checks that a catalog belongs to the engine. Returns true if it has the engine's identity.
-async fn check_catalog(
+/// Opens a catalog that may describe the node's aggregate; returns true if it is marked with it.
+async fn open_catalog(
+    url: &str,
+    backend: &Arc<dyn Backend>,
+    rebuild: bool,
+) -> Result<(Catalog, bool), OpenError> {
+    if !rebuild && Catalog::is_missing(url) {
+        // Before a catalog is created: a copy could not be restored beside the files of an empty
+        // one.
+        refuse_empty(&shown(url), backend).await?;
+    }
+    let opened = Catalog::open(url).await;
+    let catalog = opened.map_err(|e| OpenError::Catalog(shown(url), e))?;
+    // Before its owner mark is written.
+    match check_owner(&catalog, backend, rebuild).await {
+        Ok(marked) => Ok((catalog, marked)),
+        Err(refused) => {
+            catalog.close().await;
+            Err(refused)
+        }
+    }
+}
+
+/// Checks that a catalog may describe the node's aggregate; returns true if it is marked with it.
+async fn check_owner(
     catalog: &Catalog,
     backend: &Arc<dyn Backend>,
     rebuild: bool,
@@ -815,11 +822,16 @@ async fn check_catalog(
     let settled = catalog.settled().await;
     let settled = settled.map_err(|e| OpenError::from_catalog(catalog, e))?;
     if !rebuild && !settled {
-        let engine = backend::call(backend, false, |node| node.volumes()).await;
-        let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
-        rebuild::refuse_empty(catalog.url(), &engine)?;
+        refuse_empty(catalog.url(), backend).await?;
     }
     Ok(marked)
+}
+
+/// Refuses a catalog without rows beside a node with volumes.
+async fn refuse_empty(catalog: &str, backend: &Arc<dyn Backend>) -> Result<(), OpenError> {
+    let engine = backend::call(backend, false, |node| node.volumes()).await;
+    let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
+    rebuild::refuse_empty(catalog, &engine)
 }
 
 fn check_levels(view: &View) -> Result<(), OpenError> {

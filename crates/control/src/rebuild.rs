@@ -15,7 +15,7 @@ use crate::bootstrap;
 use crate::catalog::Catalog;
 use crate::jobs::JobContext;
 use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Tiered, Volume};
-use crate::name::{Name, Place, VolumeName};
+use crate::name::{Name, Place, SnapshotName, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
 use crate::rules::{self, paths};
@@ -119,23 +119,7 @@ pub(crate) async fn run(
     device_bytes: u64,
 ) -> Result<Rebuilt, OpenError> {
     let view = context.store.view();
-    let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
-    let mut lost: Vec<Lost<'_>> = Vec::new();
-    for state in engine {
-        if known(&state.key) || spare.contains(&state.key) {
-            continue;
-        }
-        let key = state.key.clone();
-        let snapshot = context.ask(move |node| node.origin(&key)).await;
-        lost.push(Lost {
-            state,
-            record: Record::read(&state.annotation),
-            id: (rng.next_u64() >> 1).max(1),
-            snapshot: snapshot.unwrap_or_default(),
-        });
-    }
-    // In the order of their creation: of two that claim a path the older has it.
-    lost.sort_by_key(|lost| lost.state.number);
+    let lost = find_lost(context, &view, engine, spare, rng).await;
     for Lost { record, .. } in &lost {
         let tier = record.as_ref().and_then(|record| record.tier.as_ref());
         if let (Some(tier), Some(record)) = (tier, record)
@@ -200,6 +184,34 @@ fn name_for(tx: &Transaction<'_>, lost: &Lost<'_>) -> VolumeName {
     name.place.of(name.surface, &format!("{head}{tail}"))
 }
 
+/// Returns the volumes of the engine that have no row, the oldest first.
+async fn find_lost<'a>(
+    context: &JobContext,
+    view: &View,
+    engine: &'a [VolumeState],
+    spare: &[String],
+    rng: &dyn Rng,
+) -> Vec<Lost<'a>> {
+    let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
+    let mut lost = Vec::new();
+    for state in engine {
+        if known(&state.key) || spare.contains(&state.key) {
+            continue;
+        }
+        let key = state.key.clone();
+        let snapshot = context.ask(move |node| node.origin(&key)).await;
+        lost.push(Lost {
+            state,
+            record: Record::read(&state.annotation),
+            id: (rng.next_u64() >> 1).max(1),
+            snapshot: snapshot.unwrap_or_default(),
+        });
+    }
+    // In the order of their creation: of two that claim a path the older has it.
+    lost.sort_by_key(|lost| lost.state.number);
+    lost
+}
+
 fn put(
     tx: &mut Transaction<'_>,
     lost: &Lost<'_>,
@@ -213,19 +225,7 @@ fn put(
     let share: Arc<str> = recorded
         .filter(|share| rules::names::check_share(share).is_ok())
         .unwrap_or_else(|| Arc::clone(&name.id));
-    let recorded = record.iter().flat_map(|record| &record.paths);
-    let mut own: Vec<Arc<str>> = recorded
-        .filter(|path| tx.view.is_path_free(path))
-        .cloned()
-        .collect();
-    if own.is_empty() {
-        let alone = record
-            .as_ref()
-            .is_some_and(|record| record.address.is_some());
-        // No other volume has the key.
-        own = paths::of(&tx.view, &name, &share, alone)
-            .unwrap_or_else(|_| vec![state.key.as_str().into()]);
-    }
+    let own = paths_for(&tx.view, lost, &name, &share);
     let had = record.as_ref().and_then(Record::protocols);
     let smb = record.as_ref().map(Record::share).unwrap_or_default();
     let ntfs = smb.style == Some(SecurityStyle::Ntfs);
@@ -249,28 +249,10 @@ fn put(
     let gib = record.as_ref().map(|record| record.gib);
     let limit = Some(state.limit).filter(|limit| *limit > 0);
     let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
-    let presentation = record.as_ref().map_or_else(
-        || Presentation::in_pool(bootstrap::POOL),
-        |record| record.presentation(bootstrap::POOL, TIER),
-    );
-    let presentation = match presentation {
-        // Another instance got it after this one's deletion, which a crash has undone.
-        Presentation::Filestore(tiered)
-            if tiered
-                .address
-                .is_some_and(|own| !tx.view.is_address_free(own)) =>
-        {
-            Presentation::Filestore(Tiered {
-                address: None,
-                ..tiered
-            })
-        }
-        other => other,
-    };
     let mut made = Volume {
         key: state.key.as_str().into(),
         number: Some(state.number),
-        presentation,
+        presentation: presentation_for(&tx.view, record.as_ref()),
         share_name: share,
         paths: own,
         export_rules: Some(Vec::new()),
@@ -284,14 +266,7 @@ fn put(
         trees: Default::default(),
         quotas: record.as_ref().map(|record| record.quotas(tx.now)).unwrap_or_default(),
         restore_of: None,
-        clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
-            let parent = names.get(key).cloned().or_else(|| {
-                let mut volumes = tx.view.volumes.values();
-                let found = volumes.find(|volume| *volume.key == **key);
-                found.map(|volume| volume.name.clone())
-            })?;
-            Some(parent.snapshot(snapshot))
-        }),
+        clone_of: clone_of(&tx.view, lost, names),
         splitting: state.splitting,
         description: "its row was made anew from the engine's record; no client may use it until it has export rules"
             .to_owned(),
@@ -305,21 +280,78 @@ fn put(
     }
     // Nobody may use it yet, and export rules do not apply to users of SMB.
     made.protocols.retain(|protocol| *protocol != Protocol::Smb);
-    if let Some(pool) = made.pool().filter(|pool| tx.view.pool(pool).is_none()) {
-        let level = record.as_ref().and_then(|record| record.level.clone());
-        let level = level.filter(|level| tx.view.levels.pool(level).is_some());
-        tx.put_pool(Pool {
-            service_level: level.unwrap_or_else(|| bootstrap::LEVEL.into()),
-            qos_type: match made.throughput_mibps() {
-                Some(_) => QosType::Manual,
-                None => QosType::Auto,
-            },
-            description: "made anew from the engine's records of its volumes".to_owned(),
-            ..bootstrap::pool(pool, pool_id, 1, tx.now)
-        });
-    }
+    put_pool_of(tx, &made, record.as_ref(), pool_id);
     tx.put_volume(made);
     rebuilt
+}
+
+/// Returns the export paths of a volume: of those in its record the ones that are free, else new
+/// ones.
+fn paths_for(view: &View, lost: &Lost<'_>, name: &VolumeName, share: &str) -> Vec<Arc<str>> {
+    let recorded = lost.record.iter().flat_map(|record| &record.paths);
+    let free: Vec<Arc<str>> = recorded
+        .filter(|path| view.is_path_free(path))
+        .cloned()
+        .collect();
+    if !free.is_empty() {
+        return free;
+    }
+    let record = lost.record.as_ref();
+    let alone = record.is_some_and(|record| record.address.is_some());
+    // No other volume has the key.
+    paths::of(view, name, share, alone).unwrap_or_else(|_| vec![lost.state.key.as_str().into()])
+}
+
+/// Returns the snapshot that a volume is a clone of. `names` are those of rebuilt volumes by key.
+fn clone_of(
+    view: &View,
+    lost: &Lost<'_>,
+    names: &HashMap<String, VolumeName>,
+) -> Option<SnapshotName> {
+    let (key, snapshot) = lost.snapshot.as_ref()?;
+    let parent = names.get(key).cloned().or_else(|| {
+        let found = view.volumes.values().find(|volume| *volume.key == **key);
+        found.map(|volume| volume.name.clone())
+    })?;
+    Some(parent.snapshot(snapshot))
+}
+
+/// Returns the pool, or the tier and address, of a volume.
+fn presentation_for(view: &View, record: Option<&Record>) -> Presentation {
+    let recorded = record.map_or_else(
+        || Presentation::in_pool(bootstrap::POOL),
+        |record| record.presentation(bootstrap::POOL, TIER),
+    );
+    match recorded {
+        // Another instance got it after this one's deletion, which a crash has undone.
+        Presentation::Filestore(tiered)
+            if tiered.address.is_some_and(|own| !view.is_address_free(own)) =>
+        {
+            Presentation::Filestore(Tiered {
+                address: None,
+                ..tiered
+            })
+        }
+        other => other,
+    }
+}
+
+/// Creates the volume's pool, if there is none.
+fn put_pool_of(tx: &mut Transaction<'_>, volume: &Volume, record: Option<&Record>, id: u64) {
+    let Some(pool) = volume.pool().filter(|pool| tx.view.pool(pool).is_none()) else {
+        return;
+    };
+    let level = record.and_then(|record| record.level.clone());
+    let level = level.filter(|level| tx.view.levels.pool(level).is_some());
+    tx.put_pool(Pool {
+        service_level: level.unwrap_or_else(|| bootstrap::LEVEL.into()),
+        qos_type: match volume.throughput_mibps() {
+            Some(_) => QosType::Manual,
+            None => QosType::Auto,
+        },
+        description: "made anew from the engine's records of its volumes".to_owned(),
+        ..bootstrap::pool(pool, id, 1, tx.now)
+    });
 }
 
 /// Returns the permission bits of its root.

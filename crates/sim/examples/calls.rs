@@ -138,7 +138,10 @@ fn main() -> ExitCode {
         [load, count, "quotas"] => count.parse().map(|count| run(load, count, true)),
         _ => Ok(Err("usage: calls LOAD COUNT [quotas]".to_owned())),
     };
-    match done.map_err(|error| error.to_string()).and_then(|done| done) {
+    match done
+        .map_err(|error| error.to_string())
+        .and_then(|done| done)
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("calls: {why}");

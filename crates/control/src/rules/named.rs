@@ -40,13 +40,8 @@ pub fn change(
     change: &PolicyChange,
     id: u64,
 ) -> Result<(Option<NamedPolicy>, Vec<Volume>), Refusal> {
-    let there = view.policy(name);
     if let PolicyChange::Create { comment, body } = change {
-        if there.is_some() {
-            let words = format!("{} {} exists already", name.kind.noun(), name.id);
-            return refuse(Status::AlreadyExists, "ALREADY_EXISTS", words);
-        }
-        names::check_policy(name)?;
+        check_name(view, name)?;
         let policy = NamedPolicy {
             id,
             name: name.clone(),
@@ -57,7 +52,7 @@ pub fn change(
         check(&policy)?;
         return Ok((Some(policy), Vec::new()));
     }
-    let Some(there) = there else {
+    let Some(there) = view.policy(name) else {
         return Err(missing(name));
     };
     if there.is_builtin() {
@@ -90,54 +85,66 @@ pub fn change(
             check(&next)?;
         }
         PolicyChange::Rename(to) => {
-            next.name.id = to.as_str().into();
-            names::check_policy(&next.name)?;
             if name.kind == NamedKind::Project {
                 return invalid("PROJECT_RENAME", "a project cannot be renamed".to_owned());
             }
-            if view.policy(&next.name).is_some() {
-                let words = format!("{} {to} exists already", name.kind.noun());
-                return refuse(Status::AlreadyExists, "ALREADY_EXISTS", words);
-            }
+            next.name.id = to.as_str().into();
+            check_name(view, &next.name)?;
             return Ok((Some(next), Vec::new()));
         }
         PolicyChange::Delete => {
-            let used = view.volumes.values().find(|v| refers(v, there));
-            if let Some(volume) = used {
-                let words = format!("{name} is in use by volume {}", volume.name.id);
-                return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
-            }
-            let pools = view
-                .pools
-                .keys()
-                .any(|pool| pool.place.project == name.project);
-            let own = |p: &PolicyName| p.project == name.project && p.kind != NamedKind::Project;
-            if name.kind == NamedKind::Project && (pools || view.policies.keys().any(own)) {
-                let words = format!("project {} has storage pools or policies", name.id);
-                return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
-            }
+            check_unused(view, there)?;
             return Ok((None, Vec::new()));
         }
     }
+    let changed = if next.body == there.body {
+        Vec::new()
+    } else {
+        follow(view, there, &next)?
+    };
+    Ok((Some(next), changed))
+}
+
+/// Checks the name of a policy that is to be created or renamed.
+fn check_name(view: &View, name: &PolicyName) -> Result<(), Refusal> {
+    if view.policy(name).is_some() {
+        let words = format!("{} {} exists already", name.kind.noun(), name.id);
+        return refuse(Status::AlreadyExists, "ALREADY_EXISTS", words);
+    }
+    names::check_policy(name)
+}
+
+/// Checks that a policy can be deleted.
+fn check_unused(view: &View, policy: &NamedPolicy) -> Result<(), Refusal> {
+    let name = &policy.name;
+    let used = view.volumes.values().find(|v| refers(v, policy));
+    if let Some(volume) = used {
+        let words = format!("{name} is in use by volume {}", volume.name.id);
+        return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
+    }
+    let mut pools = view.pools.keys();
+    let pools = pools.any(|pool| pool.place.project == name.project);
+    let own = |p: &PolicyName| p.project == name.project && p.kind != NamedKind::Project;
+    if name.kind == NamedKind::Project && (pools || view.policies.keys().any(own)) {
+        let words = format!("project {} has storage pools or policies", name.id);
+        return refuse(Status::FailedPrecondition, "POLICY_IN_USE", words);
+    }
+    Ok(())
+}
+
+/// Returns the users of the policy `before` as they are under `next`.
+fn follow(view: &View, before: &NamedPolicy, next: &NamedPolicy) -> Result<Vec<Volume>, Refusal> {
     let mut after = view.clone();
     after.put_policy(Arc::new(next.clone()));
     let mut changed = Vec::new();
-    if next.body != there.body {
-        let users: Vec<Arc<Volume>> = view
-            .volumes
-            .values()
-            .filter(|v| refers(v, there))
-            .cloned()
-            .collect();
-        for user in users {
-            let again = assigned_again(&user, there);
-            let next = volume::update(&after, &user, &again, None)?;
-            // Each counts when the next is fitted into its pool.
-            after.put_volume(Arc::new(next.clone()));
-            changed.push(next);
-        }
+    for user in view.volumes.values().filter(|v| refers(v, before)) {
+        let again = assigned_again(user, before);
+        let user = volume::update(&after, user, &again, None)?;
+        // Each counts when the next is fitted into its pool.
+        after.put_volume(Arc::new(user.clone()));
+        changed.push(user);
     }
-    Ok((Some(next), changed))
+    Ok(changed)
 }
 
 fn refers(volume: &Volume, policy: &NamedPolicy) -> bool {
@@ -264,6 +271,13 @@ pub struct Settled {
     pub throughput: Option<f64>,
 }
 
+/// Returns true if each volume of a pool has a throughput of its own.
+fn has_manual_qos(view: &View, pool: &Pool) -> bool {
+    let level = view.levels.pool(&pool.service_level);
+    let own = level.is_some_and(|level| level.follows == Follows::Volume);
+    own && pool.qos_type == QosType::Manual
+}
+
 /// Looks up the policies assigned by name to a volume of `pool`.
 pub fn settle(
     view: &View,
@@ -322,11 +336,7 @@ pub fn settle(
             next.qos = Some(policy.id);
             if let PolicyBody::Qos(ceiling) = policy.body {
                 next.ceiling = ceiling;
-                let manual = pool.is_some_and(|pool| {
-                    let level = view.levels.pool(&pool.service_level);
-                    pool.qos_type == QosType::Manual
-                        && level.is_some_and(|level| level.follows == Follows::Volume)
-                });
+                let manual = pool.is_some_and(|pool| has_manual_qos(view, pool));
                 let bytes = ceiling.bytes.filter(|_| manual);
                 out.throughput = bytes.map(|bytes| bytes as f64 / MIB);
             }

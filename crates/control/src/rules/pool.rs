@@ -136,9 +136,6 @@ fn follow(
 
 /// Checks a pool by itself.
 fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
-    let refuse = |field, reason, message: String| {
-        Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
-    };
     if !level.pool_gib.holds(pool.capacity_gib) {
         let (least, most) = (gib(level.pool_gib.min), gib(level.pool_gib.max));
         return Err(Refusal::new(
@@ -156,22 +153,29 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
         .with("capacityGib", pool.capacity_gib));
     }
     if pool.qos_type == QosType::Manual && !level.manual_qos {
-        return refuse(
-            "qosType",
+        return Err(Refusal::new(
+            Status::InvalidArgument,
             "QOS_MANUAL_NOT_OFFERED",
             format!(
                 "there is no manual QoS at service level {}: its volumes share the pool's throughput",
                 level.name
             ),
-        );
+        )
+        .field("qosType"));
     }
+    check_custom_performance(level, pool)
+}
+
+/// Checks the throughput and the IOPS that a pool asks for itself.
+fn check_custom_performance(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
+    let refuse = |reason, message: String| {
+        let refusal = Refusal::new(Status::InvalidArgument, reason, message);
+        Err(refusal.field("customPerformanceEnabled"))
+    };
+    let asked = pool.total_throughput_mibps.is_some() || pool.total_iops.is_some();
     let Some(custom) = level.custom_performance else {
-        let asked = pool.custom_performance
-            || pool.total_throughput_mibps.is_some()
-            || pool.total_iops.is_some();
-        if asked {
+        if pool.custom_performance || asked {
             return refuse(
-                "customPerformanceEnabled",
                 "CUSTOM_PERFORMANCE_NOT_OFFERED",
                 format!(
                     "there is no custom performance at service level {}: throughput follows capacity",
@@ -182,9 +186,8 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
         return Ok(());
     };
     if !pool.custom_performance {
-        if pool.total_throughput_mibps.is_some() || pool.total_iops.is_some() {
+        if asked {
             return refuse(
-                "customPerformanceEnabled",
                 "CUSTOM_PERFORMANCE_OFF",
                 "totalThroughputMibps and totalIops need customPerformanceEnabled, which is set when the pool is made"
                     .to_owned(),
@@ -193,19 +196,19 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
         return Ok(());
     }
     let most = custom.max_throughput_mibps;
-    match pool.total_throughput_mibps {
-        None => {
-            return refuse(
-                "totalThroughputMibps",
-                "CUSTOM_PERFORMANCE_NEEDS_THROUGHPUT",
-                format!(
-                    "custom performance needs totalThroughputMibps, up to {} MiB/s",
-                    decimal(most)
-                ),
-            );
-        }
-        Some(total) if !(total > 0.0 && total <= most) => {
-            return Err(Refusal::new(
+    let Some(total) = pool.total_throughput_mibps else {
+        return Err(Refusal::new(
+            Status::InvalidArgument,
+            "CUSTOM_PERFORMANCE_NEEDS_THROUGHPUT",
+            format!(
+                "custom performance needs totalThroughputMibps, up to {} MiB/s",
+                decimal(most)
+            ),
+        )
+        .field("totalThroughputMibps"));
+    };
+    if !(total > 0.0 && total <= most) {
+        return Err(Refusal::new(
                 Status::InvalidArgument,
                 "CUSTOM_THROUGHPUT_MAX",
                 format!(
@@ -215,8 +218,6 @@ fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
                 ),
             ).field("totalThroughputMibps").with("requestedThroughputMibps", total)
             .with("maxThroughputMibps", most));
-        }
-        Some(_) => {}
     }
     match pool.total_iops {
         Some(iops) if iops == 0 || iops > custom.max_iops => Err(Refusal::new(

@@ -127,6 +127,23 @@ fn usual_style(view: &View, new: &NewVolume) -> Option<SecurityStyle> {
     }
 }
 
+/// Checks that a volume has the revision that its change was made for.
+fn check_revision(volume: &Volume, wanted: Option<u64>) -> Result<(), Refusal> {
+    let Some(revision) = wanted.filter(|revision| *revision != volume.revision) else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        Status::Aborted,
+        "ETAG_MISMATCH",
+        format!(
+            "{} {} has changed since it was read (revision {}, not {revision}); read it again",
+            volume.name.surface.noun(),
+            volume.name.id,
+            volume.revision
+        ),
+    ))
+}
+
 /// Returns the changed volume. `used` is the size of its data, if known.
 pub fn update(
     view: &View,
@@ -134,18 +151,7 @@ pub fn update(
     change: &VolumeChange,
     used: Option<u64>,
 ) -> Result<Volume, Refusal> {
-    if let Some(revision) = change.if_revision.filter(|r| *r != volume.revision) {
-        return Err(Refusal::new(
-            Status::Aborted,
-            "ETAG_MISMATCH",
-            format!(
-                "{} {} has changed since it was read (revision {}, not {revision}); read it again",
-                volume.name.surface.noun(),
-                volume.name.id,
-                volume.revision
-            ),
-        ));
-    }
+    check_revision(volume, change.if_revision)?;
     let mut next = volume.clone();
     next.revision += 1;
     match &mut next.presentation {
@@ -458,23 +464,10 @@ fn throughput(
     };
     holds_capacity(pool, level, next, taken.capacity_gib)?;
     if pool.qos_type != QosType::Manual || level.follows != Follows::Volume {
-        if let Some(asked) = asked {
-            let by = match level.follows {
-                Follows::Volume => "follows the volume's capacity, for its QoS is automatic",
-                Follows::Pool => "is shared by all of its volumes",
-            };
-            return Err(Refusal::new(
-                Status::InvalidArgument,
-                "THROUGHPUT_NEEDS_MANUAL_QOS",
-                format!(
-                    "{} MiB/s for volume {}: throughput in storage pool {} {by}. It can be given to volumes of pools with qosType MANUAL",
-                    decimal(asked),
-                    next.name.id,
-                    pool.name.id
-                ),
-            ).field("throughputMibps"));
-        }
-        return Ok(None);
+        return match asked {
+            Some(asked) => Err(needs_manual_qos(pool, level, next, asked)),
+            None => Ok(None),
+        };
     }
     let total = pool_throughput(level, pool).unwrap_or(u64::MAX);
     let left = total.saturating_sub(taken.throughput);
@@ -503,26 +496,48 @@ fn throughput(
     }
     let bytes = bytes_of(wanted);
     if bytes > cap {
-        let larger = larger(level, pooled);
-        return Err(Refusal::new(
-            Status::InvalidArgument,
-            "VOLUME_THROUGHPUT_CAP",
-            format!(
-                "a volume at service level {} does up to {}; {} for {} is more{larger}",
-                level.name,
-                mibps(cap),
-                mibps(bytes),
-                next.name.id
-            ),
-        )
-        .field("throughputMibps")
-        .with("requestedThroughputMibps", bytes as f64 / MIB)
-        .with("maxThroughputMibps", cap as f64 / MIB));
+        return Err(above_cap(level, pooled, next, bytes, cap));
     }
     if bytes > left {
         return Err(exceeded(pool, level, next, bytes, taken.throughput, total));
     }
     Ok(Some(wanted))
+}
+
+fn needs_manual_qos(pool: &Pool, level: &PoolLevel, volume: &Volume, asked: f64) -> Refusal {
+    let by = match level.follows {
+        Follows::Volume => "follows the volume's capacity, for its QoS is automatic",
+        Follows::Pool => "is shared by all of its volumes",
+    };
+    Refusal::new(
+        Status::InvalidArgument,
+        "THROUGHPUT_NEEDS_MANUAL_QOS",
+        format!(
+            "{} MiB/s for volume {}: throughput in storage pool {} {by}. It can be given to volumes of pools with qosType MANUAL",
+            decimal(asked),
+            volume.name.id,
+            pool.name.id
+        ),
+    )
+    .field("throughputMibps")
+}
+
+fn above_cap(level: &PoolLevel, pooled: &Pooled, volume: &Volume, bytes: u64, cap: u64) -> Refusal {
+    let larger = larger(level, pooled);
+    Refusal::new(
+        Status::InvalidArgument,
+        "VOLUME_THROUGHPUT_CAP",
+        format!(
+            "a volume at service level {} does up to {}; {} for {} is more{larger}",
+            level.name,
+            mibps(cap),
+            mibps(bytes),
+            volume.name.id
+        ),
+    )
+    .field("throughputMibps")
+    .with("requestedThroughputMibps", bytes as f64 / MIB)
+    .with("maxThroughputMibps", cap as f64 / MIB)
 }
 
 /// Returns the rest of a sentence on a volume that asks for too much: a large one could have more.
