@@ -25,6 +25,11 @@ pub struct Api {
 
 impl Api {
     pub async fn new() -> Api {
+        Api::seeded(1).await
+    }
+
+    /// One whose identifiers are those of the seed.
+    pub async fn seeded(seed: u64) -> Api {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::default());
         let node = SimBackend::new();
@@ -34,7 +39,7 @@ impl Api {
             instance_addresses: None,
             backend: Arc::new(node.clone()),
             clock: clock.clone(),
-            rng: Arc::new(SeededRng::new(1)),
+            rng: Arc::new(SeededRng::new(seed)),
             device_bytes: 1 << 40,
             copy: None,
             first_place: weir_control::Place::local(),
