@@ -57,6 +57,12 @@ async fn server(name: &'static str, free: u64) -> Server {
     let listener = UnixListener::bind(folder.path().join("api")).unwrap();
     let volumes = [1, 2, 3].map(|n| format!("SVM:{name}{n}"));
     let script = Script::running(&volumes.each_ref().map(String::as_str));
+    // No two volumes have one identity; those of scripts are counted from one.
+    for volume in &mut script.state().volumes {
+        volume
+            .uuid
+            .replace_range(..8, &format!("{:08x}", free >> 40));
+    }
     let script: Arc<dyn Ontap> = Arc::new(script);
     let state = api.state.clone().with_live(live);
     let state = state.with_ontap(Arc::new(move |_: &Actor| Arc::clone(&script)));
