@@ -371,8 +371,7 @@ impl Object<'_> {
                 FILEID => out.put_u64(a.ino.0),
                 FILES_AVAIL | FILES_FREE => out.put_u64(space.files_free),
                 FILES_TOTAL => out.put_u64(space.files),
-                FS_LOCATIONS => out.put_u64(0),
-                FS_LOCATIONS_INFO => out.put_fixed(&[0; 16]),
+                FS_LOCATIONS | FS_LOCATIONS_INFO => out.put_fixed(no_locations(number)),
                 MAXFILESIZE => out.put_u64(MAX_FILE_SIZE),
                 MAXLINK => out.put_u32(MAX_LINKS),
                 MAXNAME => out.put_u32(MAX_NAME as u32),
@@ -626,6 +625,17 @@ const OF_ABSENT: Bitmap = Bitmap::of(&[
     MOUNTED_ON_FILEID,
     FS_LOCATIONS_INFO,
 ]);
+
+/// Returns the value of one of the attributes of locations, without any.
+fn no_locations(number: u32) -> &'static [u8] {
+    if number == FS_LOCATIONS {
+        // No path, no locations.
+        &[0; 8]
+    } else {
+        // No flags and no time either.
+        &[0; 16]
+    }
+}
 
 /// Returns true if the locations of a file system are asked for.
 pub fn wants_locations(mask: &Bitmap) -> bool {
