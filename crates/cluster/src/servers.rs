@@ -389,7 +389,7 @@ impl Keeper {
             return;
         }
         let token = self.volumes.lock().token.clone();
-        let reply = control_socket::data(&self.data(), &format!("cluster exports {token}"));
+        let reply = control_socket::data(&self.data(), &format!("cluster show-exports {token}"));
         let exports = reply.and_then(|reply| Ok(serde_json::from_value::<Exports>(reply)?));
         match exports {
             Ok(Exports {

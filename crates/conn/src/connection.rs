@@ -16,6 +16,9 @@ pub struct ConnInfo<S = ()> {
     pub peer: SocketAddr,
     /// The server's address and port.
     pub local: SocketAddr,
+    /// True if another server of the cluster passes a client's messages on over it. The peer is
+    /// that client.
+    pub forwarded: bool,
     /// Protection of the connection.
     pub transport: Transport,
     /// Export rules that admitted its last requests.
@@ -56,6 +59,7 @@ impl<S> ConnInfo<S> {
             id,
             peer,
             local,
+            forwarded: false,
             transport: Transport::Clear,
             admitted: Admissions::default(),
             state: S::default(),

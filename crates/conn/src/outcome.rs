@@ -1,6 +1,7 @@
 //! The outcome of one message, for every protocol.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use weir_base::Lsn;
@@ -35,6 +36,9 @@ pub enum Outcome<R> {
     Larger(Box<Outcome<R>>, usize),
     /// The reply, in the clear. All further bytes on the connection are TLS (RFC 9289 §4.1).
     StartTls(R),
+    /// The reply. All further messages on the connection are those of this client, which another
+    /// server of the cluster passes on.
+    SpeaksFor(R, SocketAddr),
     /// No reply: no request waits for one, or the request is a retransmission of one that is still
     /// running.
     Drop,

@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::TcpStream as StdStream;
+use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -303,6 +303,8 @@ struct Serving<'a, 'c, B: Backend> {
     /// Reply to the request that is being skipped.
     refusal: &'a mut Option<(B::Reply, Option<Lsn>)>,
     layer: &'a mut Layer,
+    /// The client whose messages follow, once the peer has said so.
+    speaks_for: &'a mut Option<SocketAddr>,
     cx: &'a mut Context<'c>,
     now: Arrival,
     durable: Lsn,
@@ -446,6 +448,16 @@ impl<B: Backend> Serving<'_, '_, B> {
                 }
                 self.traffic.outbox.push(reply);
                 *self.layer = Layer::Starting(config);
+                return Flow::Pause;
+            }
+            Outcome::SpeaksFor(reply, client) => {
+                if !self.traffic.idle() {
+                    return Flow::Close(
+                        "requests are under way as those of a client are announced",
+                    );
+                }
+                self.traffic.outbox.push(reply);
+                *self.speaks_for = Some(client);
                 return Flow::Pause;
             }
             Outcome::Drop => {}
@@ -662,6 +674,7 @@ impl<B: Backend> Conn<B> {
     fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
         let backend = &*self.backend;
         let announced = self.inbox.announced();
+        let mut speaks_for = None;
         let mut serving = Serving {
             core: &self.core,
             backend,
@@ -672,6 +685,7 @@ impl<B: Backend> Conn<B> {
             credit: &mut self.incoming,
             refusal: &mut self.refusal,
             layer: &mut self.layer,
+            speaks_for: &mut speaks_for,
             cx,
             now: Arrival {
                 time: self.core.clock.now(),
@@ -692,6 +706,10 @@ impl<B: Backend> Conn<B> {
             )),
             _ => Ok(used),
         });
+        let used = used.and_then(|used| match speaks_for {
+            Some(client) => self.speak_for(client).map(|()| used),
+            None => Ok(used),
+        });
         match used {
             Ok(used) => used,
             Err(error) => {
@@ -703,6 +721,24 @@ impl<B: Backend> Conn<B> {
                 input.len()
             }
         }
+    }
+
+    /// Serves and charges further messages as those of `client`.
+    fn speak_for(&mut self, client: SocketAddr) -> Result<(), Broken> {
+        let holding = self.core.ledger.connect(client.ip());
+        let holding = holding.ok_or(Broken::Refused("too many connections of the client"))?;
+        tracing::debug!(peer = %self.info.peer, %client, "a server passes on a client's messages");
+        self.info.peer = client;
+        self.info.forwarded = true;
+        let watch = self.core.watch(self.info.id, &holding);
+        watch.received.set(self.watch.received.get());
+        watch.sent.set(self.watch.sent.get());
+        watch.requests.set(self.watch.requests.get());
+        watch.socket.set(self.watch.socket.take());
+        watch.waker.swap(&self.watch.waker);
+        self.watch = watch;
+        self.holding = holding;
+        Ok(())
     }
 
     /// Reads and runs requests if there is room for more. Returns true if anything moved.

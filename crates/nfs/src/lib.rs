@@ -4,6 +4,7 @@
 //! Reading order: `xdr`, `rpc`, `service` (the way of a call), then the programs.
 
 mod bound;
+pub mod forward;
 pub mod groups;
 pub mod gss;
 pub mod idmap;

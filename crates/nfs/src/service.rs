@@ -5,6 +5,7 @@
 //! becomes a future. The future owns a copy of the call, and starts again from the beginning once
 //! the pages are in memory (operations change nothing before they have all they need).
 
+use crate::forward::{self, Forward, NOT_FORWARDED};
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
 use crate::gss::{Acceptor, Gss};
 use crate::idmap::{Accounts, IdMap};
@@ -35,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
-use weir_base::{Clock, Ino, Lsn, Rng, VolumeId};
+use weir_base::{Clock, Ino, Lsn, Rng, SipKey, VolumeId};
 use weir_conn::{Arrival, Parts, Patience, Request, Resumed, resume};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
@@ -80,6 +81,10 @@ pub struct Service {
     pub(crate) nfs4: Arc<Nfs4>,
     gss: OnceLock<Arc<Gss>>,
     groups: OnceLock<UserGroups>,
+    /// The way to other servers of the cluster.
+    forwards: OnceLock<Arc<dyn Forward>>,
+    /// Secret of the challenges to other servers.
+    challenges: SipKey,
     /// True if connections can be protected by TLS.
     tls: AtomicBool,
     rng: Arc<dyn Rng>,
@@ -224,6 +229,12 @@ fn is_nfs4(call: &Call<'_>) -> bool {
     call.program == NFS_PROGRAM && call.version == 4
 }
 
+/// Returns a key that nobody else has.
+fn random_key(rng: &dyn Rng) -> SipKey {
+    let (low, high) = (rng.next_u64(), rng.next_u64());
+    SipKey::new((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+}
+
 /// Returns the procedure of an NFSv3 call.
 fn nfs3(call: &Call<'_>) -> Option<u32> {
     (call.program == NFS_PROGRAM && call.version == 3).then_some(call.procedure)
@@ -269,6 +280,8 @@ impl Service {
             nfs4,
             gss: OnceLock::new(),
             groups: OnceLock::new(),
+            forwards: OnceLock::new(),
+            challenges: random_key(&*config.rng),
             tls: AtomicBool::new(false),
             rng: config.rng,
         })
@@ -314,6 +327,12 @@ impl Service {
     pub fn refer(&self, referrals: Vec<v4::Referral>) {
         let referrals = referrals.into_iter().map(Arc::new).collect();
         let _ = self.nfs4.referrals.set(referrals);
+    }
+
+    /// Forwards calls about other servers' aggregates by `forwards`, from now on. Only the first
+    /// call has an effect.
+    pub fn forward_by(&self, forwards: Arc<dyn Forward>) {
+        let _ = self.forwards.set(forwards);
     }
 
     /// Returns the current numbers of clients and sessions of NFSv4.
@@ -376,6 +395,9 @@ impl Service {
     pub fn connection_ended(&self, conn: &ConnInfo) {
         conn.end();
         self.nfs4.connection_ended(conn.id);
+        if let Some(forwards) = self.forwards.get() {
+            forwards.ended(conn.id);
+        }
     }
 
     /// Processes the result of a call taken from [`Service::next_outgoing`]: the RPC reply message
@@ -419,10 +441,15 @@ impl Service {
                     (None, None) => self.serve(conn, &call, now),
                 }
             }
-            Message::Call(call) => match self.groups.get() {
-                Some(groups) => self.complete(groups, conn, &call, now),
-                None => self.serve(conn, &call, now),
-            },
+            Message::Call(call) => {
+                if let Some(outcome) = self.elsewhere(conn, &call, record) {
+                    return outcome;
+                }
+                match self.groups.get() {
+                    Some(groups) => self.complete(groups, conn, &call, now),
+                    None => self.serve(conn, &call, now),
+                }
+            }
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(xid, body) => {
                 self.nfs4.replied(conn.id, xid, body);
@@ -430,6 +457,46 @@ impl Service {
             }
             Message::Nonsense => Outcome::Close("not an RPC message"),
         }
+    }
+
+    /// Serves a call that another server of the cluster makes, and forwards one about another
+    /// server's aggregate; `None` for all others.
+    fn elsewhere(&self, conn: &ConnInfo, call: &Call<'_>, record: &[u8]) -> Option<Outcome> {
+        if call.program == forward::PROGRAM {
+            return Some(forward::introduce(&self.vfs, self.challenges, conn, call));
+        }
+        let forwards = self.forwards.get().filter(|_| !conn.forwarded)?;
+        let owner = self.owner_of(conn, call)?;
+        if self.held.contains(conn.id, call.xid) {
+            return Some(Outcome::Drop);
+        }
+        let held = self.held.enter(conn.id, call.xid);
+        let forwarded = forwards.forward(conn, owner, forward::marked(record));
+        Some(Outcome::Later(Box::pin(async move {
+            let reply = forwarded.await;
+            drop(held);
+            match reply {
+                Some(reply) => Outcome::Reply(ReplyBuf::whole(reply, None), None),
+                None => Outcome::Drop,
+            }
+        })))
+    }
+
+    /// Returns true if the call that `head` begins is to be forwarded.
+    fn is_elsewhere(&self, conn: &ConnInfo, head: &[u8]) -> bool {
+        let Message::Call(call) = rpc::message(head) else {
+            return false;
+        };
+        let forwards = self.forwards.get().is_some() && !conn.forwarded;
+        forwards && call.flavour <= rpc::AUTH_SYS && self.owner_of(conn, &call).is_some()
+    }
+
+    /// Returns the identity of the aggregate of another server that a call is about.
+    fn owner_of(&self, conn: &ConnInfo, call: &Call<'_>) -> Option<[u8; 16]> {
+        let directory = self.vfs.directory();
+        directory.membership()?;
+        let owner = forward::owner_of(&self.vfs, &directory, conn, call)?;
+        Some(owner.identity)
     }
 
     /// Answers the probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
@@ -497,6 +564,14 @@ impl Service {
         }
         if let Some(why) = not_served(call) {
             return refuse(call.xid, why);
+        }
+        // Security contexts are between the client and this server, so that the owner could not
+        // verify such a call.
+        if call.is_established() && !conn.forwarded && self.owner_of(conn, call).is_some() {
+            return match call.program {
+                NFS_PROGRAM => Outcome::Reply(self.nfs_failure(conn, call, NOT_FORWARDED), None),
+                _ => refuse(call.xid, Refusal::Auth(AuthStat::TooWeak)),
+            };
         }
         let mut ticket = None;
         if nfs3(call).is_some_and(procedure::must_run_once) {
@@ -651,6 +726,10 @@ impl Service {
         bytes: usize,
         cx: &Context<'_>,
     ) -> Begin {
+        if self.is_elsewhere(conn, head) {
+            // The owner decides. Until then the memory is charged to the connection.
+            return Begin::Go(None);
+        }
         let begin = self.begin(conn, head, bytes, cx);
         if let Begin::Refuse(reply, _) = &begin {
             count_refusal(&self.vfs, conn.id, reply);

@@ -298,7 +298,7 @@ impl World {
                 panic!("it waits for ever")
             }
             Outcome::Drop => Came::Nothing,
-            Outcome::StartTls(_) | Outcome::Close(_) => Came::Closed,
+            Outcome::StartTls(_) | Outcome::SpeaksFor(..) | Outcome::Close(_) => Came::Closed,
         }
     }
 }

@@ -36,24 +36,35 @@ pub struct RemoteVolume {
     pub share: Option<String>,
 }
 
+/// This server's part in the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Membership {
+    /// Identity of its aggregate.
+    pub own: [u8; 16],
+    /// The secret by which servers of the cluster know each other.
+    pub secret: [u8; 16],
+}
+
 /// See the module's head.
 #[derive(Debug, Default)]
 pub struct Directory {
     generation: u64,
-    secret: Option<[u8; 16]>,
+    membership: Option<Membership>,
     remotes: Vec<Arc<Remote>>,
     by_path: BTreeMap<String, Arc<Remote>>,
     by_share: HashMap<String, (String, Arc<Remote>)>,
 }
 
 impl Directory {
-    /// Creates a directory of servers and their volumes. Servers of the cluster prove with `secret`
-    /// that they are of it; without one, no call is forwarded.
-    pub fn new(secret: Option<[u8; 16]>, servers: Vec<(Remote, Vec<RemoteVolume>)>) -> Directory {
+    /// Creates a directory of servers and their volumes. Without a membership no call is forwarded.
+    pub fn new(
+        membership: Option<Membership>,
+        servers: Vec<(Remote, Vec<RemoteVolume>)>,
+    ) -> Directory {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut directory = Directory {
             generation: NEXT.fetch_add(1, Ordering::Relaxed),
-            secret,
+            membership,
             ..Directory::default()
         };
         let mut servers = servers;
@@ -82,9 +93,9 @@ impl Directory {
         self.generation
     }
 
-    /// Returns the secret of the cluster.
-    pub fn secret(&self) -> Option<[u8; 16]> {
-        self.secret
+    /// Returns this server's part in the cluster, once it is known.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
     }
 
     /// Returns true if other servers have shares.
@@ -159,7 +170,7 @@ mod tests {
     #[test]
     fn paths_shares_and_handles_lead_to_servers() {
         let directory = Directory::new(
-            Some([1; 16]),
+            None,
             vec![
                 (remote("b", 2), vec![volume("/vol1", "Vol1")]),
                 (

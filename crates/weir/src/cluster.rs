@@ -298,7 +298,9 @@ impl Commands for ClusterCommands {
                 ),
             };
         };
-        let exports = request.strip_prefix("exports ").zip(self.exports.as_ref());
+        let exports = request
+            .strip_prefix("show-exports ")
+            .zip(self.exports.as_ref());
         if let Some((token, exports)) = exports {
             let token = token.strip_suffix("--json").unwrap_or(token);
             return Ok(serde_json::to_string(&exports.exports(token.trim()))?);

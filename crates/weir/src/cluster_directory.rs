@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use weir_base::{Rng as _, SystemRng};
 use weir_cluster::directory::{Exports, FILE, Listed, Served, ServersFile};
 use weir_vfs::Vfs;
-use weir_vfs::directory::{Directory, Remote, RemoteVolume};
+use weir_vfs::directory::{Directory, Membership, Remote, RemoteVolume};
 
 /// Places at which a server listens.
 pub struct Places {
@@ -134,9 +134,12 @@ impl Follower {
 /// Returns the directory of the other servers of a file.
 fn directory(file: ServersFile, own: [u8; 16]) -> Option<Directory> {
     // The daemon has not reached the tables yet: nothing can be forwarded, and all else can be.
-    let secret = match file.secret.as_str() {
+    let membership = match file.secret.as_str() {
         "" => None,
-        text => Some(sixteen_bytes(text)?),
+        text => Some(Membership {
+            own,
+            secret: sixteen_bytes(text)?,
+        }),
     };
     let servers = file.servers.into_iter().filter_map(|server| {
         let identity = sixteen_bytes(&server.identity).filter(|identity| *identity != own)?;
@@ -153,5 +156,5 @@ fn directory(file: ServersFile, own: [u8; 16]) -> Option<Directory> {
         };
         Some((remote, server.volumes.into_iter().map(volume).collect()))
     });
-    Some(Directory::new(secret, servers.collect()))
+    Some(Directory::new(membership, servers.collect()))
 }

@@ -19,6 +19,7 @@ mod daemon_view;
 mod described;
 mod domains;
 mod endpoint;
+mod forwarder;
 #[cfg(test)]
 mod held_back_tests;
 mod instances;

@@ -36,6 +36,7 @@ use crate::cli::{Serve, SmbSigning};
 use crate::cluster::{ClusterCommands, Member};
 use crate::cluster_directory::{Exporter, Follower, Places};
 use crate::endpoint::ApiAddress;
+use crate::forwarder::Forwarder;
 use crate::krb5::Kerberos;
 use crate::log_device;
 use crate::notify::Starting;
@@ -369,6 +370,7 @@ impl Storage {
         }
         deliver(&smb, &service, wakeups);
         service.refer(referrals::read(&args.nfs4_referral)?);
+        service.forward_by(Forwarder::new(Arc::clone(&vfs)));
         let domains = domains::open(&args.data)?;
         smb.service().number_domains(Arc::clone(&domains));
         if let Some(keytab) = &args.krb5_keytab {

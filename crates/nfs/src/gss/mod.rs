@@ -381,7 +381,10 @@ impl Seal {
             Outcome::Larger(outcome, more) => {
                 Outcome::Larger(Box::new(self.outcome(*outcome)), more)
             }
-            other @ (Outcome::Drop | Outcome::Close(_) | Outcome::StartTls(_)) => other,
+            other @ (Outcome::Drop
+            | Outcome::Close(_)
+            | Outcome::StartTls(_)
+            | Outcome::SpeaksFor(..)) => other,
         }
     }
 

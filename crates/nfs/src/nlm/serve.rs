@@ -164,6 +164,10 @@ impl<'a> Op<'a> {
                     self.unknown = Some(wait);
                 }
                 return Ok(Err(match why {
+                    // Locks are not forwarded: the owner could not tell the client of a restart.
+                    Stop::Failed(Error::BadHandle) if vfs.remote_of(handle).is_some() => {
+                        Stat::DeniedNoLocks
+                    }
                     Stop::Failed(Error::BadHandle) => Stat::StaleHandle,
                     _ => Stat::Failed,
                 }));

@@ -104,7 +104,7 @@ pub(super) fn service(input: &[u8]) {
             Outcome::Later(_) | Outcome::Held(_) | Outcome::Parked(..) | Outcome::Larger(..) => {
                 unreachable!("waited for")
             }
-            Outcome::Drop | Outcome::Close(_) | Outcome::StartTls(_) => {}
+            Outcome::Drop | Outcome::Close(_) | Outcome::StartTls(_) | Outcome::SpeaksFor(..) => {}
         }
         assert!(fixture.running.engine.poisoned().is_none());
     });

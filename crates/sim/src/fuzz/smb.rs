@@ -483,7 +483,7 @@ impl Fixture {
                 self.wait(later)
             }
             Outcome::Drop => None,
-            Outcome::StartTls(_) | Outcome::Close(_) => {
+            Outcome::StartTls(_) | Outcome::SpeaksFor(..) | Outcome::Close(_) => {
                 self.session = 0;
                 None
             }
