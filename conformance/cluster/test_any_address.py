@@ -271,6 +271,7 @@ class AnyAddress(OnCluster):
             stop.set()
             writing.join()
         print(f"the owner killed under forwarded calls: the longest of {len(acknowledged)} files took {longest:.2f} s")
+        self.until("the row follows", lambda: self.cluster.aggregate("far")["owner"] not in (None, self.far.name))
         self.far.start()
         self.cluster.well()
         owner = self.cluster.owner("far")
