@@ -98,7 +98,9 @@ for first in ("apt install librados2                        # on each machine th
     NOT_RUN["docs/operating/cluster.md", first] = "needs a Ceph; conformance/ceph/run has one of its own"
 
 for first in ("sudo -u postgres createuser --pwprompt weir", "sudo -u postgres createdb --owner weir weircluster",
-              "weir cluster init --catalog - --data /var/lib/weir-node --address 10.0.0.11 --ceph-user client.weir", "[Unit]",
+              "sudo install -d -o weir -g weir -m 0700 /var/lib/weir-node", "weir tokens create ops --role admin",
+              "gcloud netapp storage-pools create fast --location=local --service-level=premium --capacity=2048 --network=name=default",
+              "gcloud netapp volumes create db --location=local --storage-pool=fast --capacity=1024 --share-name=db --protocols=nfsv3",
               "weir aggregate create agg1 --on rados:weir --nfs 10.0.0.101:2049 --address 10.0.0.101/24@eth0 --memory 4G --data /var/lib/weir-node",
               "weir cluster show --data /var/lib/weir-node", "cluster     3 nodes, 2 aggregates; n1 leads, in term 1"):
     NOT_RUN["docs/operating/cluster.md", first] = "needs three machines and a Ceph; conformance/cluster/run has both"
