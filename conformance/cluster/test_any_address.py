@@ -1,7 +1,6 @@
-"""Clients of a cluster at the address of a server that has not what they ask for: NFSv3, NFSv4 and SMB."""
+"""Clients of a cluster at the address of a server that has not what they ask for: NFSv3 and NFSv4."""
 
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -123,11 +122,15 @@ class AnyAddress(OnCluster):
         cls.addClassCleanup(cls.cluster.close)
         ports = free_ports(4)
         cls.ports = dict(zip(cls.NAMES, (ports, ports + 1)))
-        # The owner of a share that is referred serves it at the usual port.
-        cls.smb = dict(zip(cls.NAMES, (ports + 2, 445 if os.getuid() == 0 else ports + 3)))
-        for name in cls.NAMES:
-            cls.cluster.nodes[0].does("aggregate", "create", name, "--on", f"rados:{POOL}", "--nfs", str(cls.ports[name]),
-                                      "--smb", str(cls.smb[name]), "--memory", "256M")
+        # A referral of SMB leads to port 445, which aggregates on one node cannot share: crates/smb tests referrals.
+        cls.smb = dict(zip(cls.NAMES, (ports + 2, ports + 3)))
+        try:
+            for name in cls.NAMES:
+                cls.cluster.nodes[0].does("aggregate", "create", name, "--on", f"rados:{POOL}", "--nfs", str(cls.ports[name]),
+                                          "--smb", str(cls.smb[name]), "--memory", "256M")
+        except RuntimeError:
+            print(cls.cluster.said())
+            raise
 
     @classmethod
     def prepare(cls, name):
@@ -216,25 +219,6 @@ class AnyAddress(OnCluster):
         self.assertEqual(call.walk("/far", struct.pack(">I", 10))[0], Call.MOVED)
         self.assertEqual(call.locations("/far"), [(f"{self.far.address}.{port >> 8}.{port & 255}", "/far")])
         self.assertEqual(call.walk("/near", struct.pack(">I", 10))[0], 0)
-
-    @unittest.skipUnless(os.getuid() == 0, "a referral of SMB leads to port 445, which is root's")
-    @unittest.skipUnless(shutil.which("smbclient"), "no smbclient here")
-    def test_smb_is_referred(self):
-        path, want = self.random(100_000)
-
-        def smbclient(commands, share="far"):
-            done = subprocess.run(["smbclient", "-p", str(self.smb["near"]), "-U", f"{USER}%{SECRET}", f"//{self.near.address}/{share}", "-c", commands],
-                                  cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            return done.stdout
-
-        smbclient("put file by-smb; ls")
-        self.assertEqual(self.content(self.url("by-smb", self.far, "far")), want)
-        smbclient("get by-smb back")
-        with open(os.path.join(self.folder, "back"), "rb") as back:
-            self.assertEqual(back.read(), want)
-        # A share of its own is not referred.
-        self.assertNotIn("by-smb", smbclient("ls", "near"))
 
     def test_owner_killed_under_forwarded_calls(self):
         """Small files, one after the other. That under way at the kill may lack data: libnfs does not write again what the

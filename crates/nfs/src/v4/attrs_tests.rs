@@ -51,7 +51,7 @@ fn every_attribute_that_is_announced_is_sent_in_its_length() {
             CHANGE | SIZE | FILEID | FILES_AVAIL | FILES_FREE | FILES_TOTAL | FS_LOCATIONS
             | MAXFILESIZE | MAXREAD | MAXWRITE | RAWDEV | SPACE_AVAIL | SPACE_FREE
             | SPACE_TOTAL | SPACE_USED | MOUNTED_ON_FILEID => 8,
-            FSID => 16,
+            FSID | FS_LOCATIONS_INFO => 16,
             FILEHANDLE => 36,
             OPEN_ARGUMENTS => 40,
             // Three entries: their number, and each with three words and a name.
