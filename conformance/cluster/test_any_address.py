@@ -12,8 +12,6 @@ import unittest
 from ceph import POOL, WEIR, Ceph, OnCluster, Server, free_ports
 from cluster import Cluster
 
-USER, SECRET = "alice", "Passw0rd!"
-
 
 class Call:
     """An NFSv4.1 client of as much as a referral takes."""
@@ -143,8 +141,6 @@ class AnyAddress(OnCluster):
                 environment = {**os.environ, "WEIR_SERVER": f"http://127.0.0.1:{api}"}
                 subprocess.run([WEIR, "volumes", "create", name, "--storage-pool=default", "--capacity=4", f"--share-name={name}",
                                 "--protocols=nfsv3,nfsv4,smb"], env=environment, check=True, timeout=120, capture_output=True, text=True)
-                subprocess.run([WEIR, "users", "create", USER, "--uid", "0", "--gid", "0", "--data", folder], input=SECRET + "\n", check=True,
-                               timeout=60, capture_output=True, text=True)
                 assert server.stop() == 0, server.output()
             except subprocess.CalledProcessError as error:
                 raise RuntimeError(f"{error}: {error.stdout}{error.stderr}\n{server.output()}") from error
