@@ -188,9 +188,12 @@ class ApiOfTheCluster(OnCluster):
         node = self.cluster.nodes[2]
         listed = self.ok(node, "GET", "/api/cluster/nodes", fields="state,ha")
         self.assertEqual([(one["name"], one["state"]) for one in listed["records"]], [(f"n{number}", "up") for number in (1, 2, 3)])
-        pools = self.ok(node, "GET", "/api/storage/aggregates", fields="node.name")["records"]
-        owners = {self.cluster.owner(name).name for name in self.cluster.AGGREGATES}
-        self.assertEqual({one["node"]["name"] for one in pools}, owners)
+
+        def pools_are_at_their_owners():
+            pools = self.ok(node, "GET", "/api/storage/aggregates", fields="node.name")["records"]
+            return {one["node"]["name"] for one in pools} == {self.cluster.owner(name).name for name in self.cluster.AGGREGATES}
+
+        Ceph.until("pools are at their owners", pools_are_at_their_owners)
         owner = self.cluster.owner("a")
         to = next(one for one in self.cluster.nodes if one is not owner)
         status, answer = node.ask("POST", "/aggregates/a/api/private/cli/storage/aggregate/relocation/start",
