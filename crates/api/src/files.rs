@@ -9,7 +9,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::json::{Object, abbreviate, decode_body};
 use crate::preview;
-use crate::query::Query;
+use crate::query::{Query, escape};
 use crate::schema::own;
 use crate::state::AppState;
 use axum::body::{Body, Bytes};
@@ -612,12 +612,7 @@ fn sent(
 fn disposition(path: &FilePath) -> String {
     let (_, name) = path.split();
     let mut out = "attachment; filename*=UTF-8''".to_owned();
-    for byte in String::from_utf8_lossy(name).bytes() {
-        match byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
-            true => out.push(char::from(byte)),
-            false => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    escape(&mut out, &String::from_utf8_lossy(name), b"-._");
     out
 }
 

@@ -4,6 +4,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::json::{EnumsAs, abbreviate};
 use crate::words::{LANGUAGE, Language};
 use axum::http::HeaderMap;
+use std::fmt::Write as _;
 
 /// Parameters that every method of the public APIs takes
 /// (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt` they ask for nothing
@@ -163,6 +164,20 @@ fn snake_of(name: &str) -> String {
         }
     }
     out
+}
+
+/// Bytes that stand for themselves everywhere in a URL, besides letters and digits (RFC 3986 §2.3).
+pub const UNRESERVED: &[u8] = b"-._~";
+
+/// Appends text in percent encoding (RFC 3986 §2.1): all but letters, digits and the bytes `kept`.
+pub fn escape(out: &mut String, text: &str, kept: &[u8]) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
 }
 
 /// Undoes percent encoding (RFC 3986 §2.1) and, in queries, `+` for a blank; `None` if it is

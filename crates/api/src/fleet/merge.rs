@@ -11,7 +11,7 @@ use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::live;
 use crate::page::{ListParams, ListQuery};
-use crate::query::Query;
+use crate::query::{Query, UNRESERVED, escape};
 use crate::route::{Matched, name_of};
 use crate::schema::Message;
 use crate::words::Language;
@@ -210,20 +210,9 @@ fn sized(asked: &Asked<'_>, query: &Query, size: usize) -> String {
     let mut target = format!("{path}?pageSize={size}");
     for (name, value) in rest {
         target.push('&');
-        encode(&mut target, name);
+        escape(&mut target, name, UNRESERVED);
         target.push('=');
-        encode(&mut target, value);
+        escape(&mut target, value, UNRESERVED);
     }
     target
-}
-
-/// Adds text to a query, with everything encoded that has another meaning there (RFC 3986 §3.4).
-pub(super) fn encode(out: &mut String, text: &str) {
-    for b in text.bytes() {
-        if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
-            out.push(char::from(b));
-        } else {
-            *out += &format!("%{b:02X}");
-        }
-    }
 }

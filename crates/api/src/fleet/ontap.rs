@@ -5,7 +5,6 @@
 //! the one that was asked for. Records that several servers have under one identity (a machine of
 //! the same name) are shown once in a page.
 
-use super::merge::encode;
 use super::owners::Search;
 use super::send::{Passed, unavailable};
 use super::{Asked, Fleet};
@@ -13,7 +12,7 @@ use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::ontap::Reply;
-use crate::query::{Query, unescape};
+use crate::query::{Query, UNRESERVED, escape, unescape};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
@@ -106,7 +105,7 @@ impl Fleet {
         for (list, name) in questions {
             let Some(name) = name else { continue };
             let mut path = format!("/api/{list}?fields=uuid&name=");
-            encode(&mut path, &name);
+            escape(&mut path, &name, UNRESERVED);
             let replies = self.ask_all(&passed.question(&path)).await;
             let has = |reply: &Value| reply.get("num_records").and_then(Value::as_u64) > Some(0);
             let mut with = replies.good.iter().filter(|(_, reply)| has(reply));
@@ -203,9 +202,9 @@ impl Page {
         let mut between = '?';
         for (name, value) in query.pairs().iter().filter(|(name, _)| name != START) {
             own.push(between);
-            encode(&mut own, name);
+            escape(&mut own, name, UNRESERVED);
             own.push('=');
-            encode(&mut own, value);
+            escape(&mut own, value, UNRESERVED);
             between = '&';
         }
         let mut links = Map::new();
@@ -231,13 +230,13 @@ fn asked_of(path: &str, query: &Query, most: usize, start: Option<&str>) -> Stri
     let rest = query.pairs().iter();
     for (name, value) in rest.filter(|(name, _)| ![AT, START, SIZE].contains(&name.as_str())) {
         target.push('&');
-        encode(&mut target, name);
+        escape(&mut target, name, UNRESERVED);
         target.push('=');
-        encode(&mut target, value);
+        escape(&mut target, value, UNRESERVED);
     }
     if let Some(start) = start {
         target += &format!("&{START}=");
-        encode(&mut target, start);
+        escape(&mut target, start, UNRESERVED);
     }
     target
 }
@@ -245,17 +244,17 @@ fn asked_of(path: &str, query: &Query, most: usize, start: Option<&str>) -> Stri
 /// Returns the link to the next page.
 fn link(path: &str, query: &Query, aggregate: &str, start: Option<&str>) -> String {
     let mut target = format!("/api/{path}?{AT}=");
-    encode(&mut target, aggregate);
+    escape(&mut target, aggregate, UNRESERVED);
     let rest = query.pairs().iter();
     for (name, value) in rest.filter(|(name, _)| ![AT, START].contains(&name.as_str())) {
         target.push('&');
-        encode(&mut target, name);
+        escape(&mut target, name, UNRESERVED);
         target.push('=');
-        encode(&mut target, value);
+        escape(&mut target, value, UNRESERVED);
     }
     if let Some(start) = start {
         target += &format!("&{START}=");
-        encode(&mut target, start);
+        escape(&mut target, start, UNRESERVED);
     }
     target
 }

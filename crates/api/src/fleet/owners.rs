@@ -5,6 +5,7 @@
 use super::Fleet;
 use super::send::{Passed, unavailable};
 use crate::error::ApiResult;
+use crate::query::escape;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
@@ -100,13 +101,7 @@ impl Fleet {
 /// Returns a name as a path, with what has another meaning there encoded (RFC 3986 §3.3).
 fn escaped(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
-    for b in name.bytes() {
-        if b.is_ascii_alphanumeric() || b"-._~/:@".contains(&b) {
-            out.push(char::from(b));
-        } else {
-            out += &format!("%{b:02X}");
-        }
-    }
+    escape(&mut out, name, b"-._~/:@");
     out
 }
 

@@ -6,6 +6,7 @@
 
 use crate::error::{ApiError, ApiResult, Violation};
 use crate::json::abbreviate;
+use crate::query::{UNRESERVED, escape};
 use crate::schema;
 use axum::http::Method as Verb;
 use prost_reflect::prost::Message as _;
@@ -322,21 +323,10 @@ fn parameter(target: &mut String, name: &str, value: &Value) {
         }
         Value::String(text) => {
             let _ = write!(target, "&{name}=");
-            escape(target, text);
+            escape(target, text, UNRESERVED);
         }
         other => {
             let _ = write!(target, "&{name}={other}");
-        }
-    }
-}
-
-/// Adds text to a URL with everything escaped but the unreserved characters (RFC 3986 §2.3).
-fn escape(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
         }
     }
 }
@@ -400,7 +390,7 @@ impl Rule {
             if n > 0 {
                 out.push('/');
             }
-            escape(&mut out, part);
+            escape(&mut out, part, UNRESERVED);
         }
         out.push_str(&self.after);
         Ok(out)

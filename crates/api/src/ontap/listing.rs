@@ -16,6 +16,7 @@ use weir_ontap::query;
 
 use super::refusal::{Answered, Refusal};
 use super::surface::Reply;
+use crate::query::escape;
 
 /// Parameters that are no queries.
 const RESERVED: &[&str] = &[
@@ -35,6 +36,8 @@ const RESERVED: &[&str] = &[
 
 /// Records in one reply where the client does not say: ONTAP's own figure.
 const PAGE: usize = 10_000;
+/// Bytes that the links of ONTAP leave as they are, besides letters and digits.
+const IN_LINKS: &[u8] = b"-._~*,:";
 
 /// Bytes of a `start` parameter.
 const START_MAX: usize = 4096;
@@ -461,23 +464,9 @@ fn href(path: &str, query: &[(String, String)], start: Option<String>) -> String
     let start = start.map(|start| ("start".to_owned(), start));
     for (i, (name, value)) in query.iter().cloned().chain(start).enumerate() {
         out.push(if i == 0 { '?' } else { '&' });
-        out.push_str(&escape(&name));
+        escape(&mut out, &name, IN_LINKS);
         out.push('=');
-        out.push_str(&escape(&value));
-    }
-    out
-}
-
-/// Percent encoding of all but what RFC 3986 §2.3 leaves as it is, and of what ONTAP's own links
-/// leave.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~*,:".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
+        escape(&mut out, &value, IN_LINKS);
     }
     out
 }
