@@ -330,7 +330,7 @@ async fn a_name_of_another_aggregate_is_taken() {
         (status, &answer["error"]["status"]),
         (400, &json!("INVALID_ARGUMENT"))
     );
-    // What others will refer to has to say where it is.
+    // A resource that others will refer to has to say where it is.
     let (status, _) = cluster
         .ask("POST", "backupVaults?backupVaultId=v", json!({}))
         .await;
@@ -393,7 +393,7 @@ async fn an_aggregate_that_is_away_is_said_to_be() {
         list["unreachable"],
         json!([format!("{PLACE}/aggregates/b")])
     );
-    // What is there goes on; what may be in the other one cannot be told.
+    // Resources that are there go on; those that may be in the other one cannot be told.
     cluster.ok("GET", "storagePools/in-a", Value::Null).await;
     let change = json!({"description": "x"});
     cluster
@@ -589,7 +589,7 @@ async fn records_of_all_servers_are_one_list_of_ontap() {
     assert!(status < 300, "{answer}");
     let unknown = "/api/storage/volumes/00000000-0000-0000-0000-000000000000";
     assert_eq!(cluster.ask("GET", unknown, Value::Null).await.0, 404);
-    // Where a new one goes has to be said.
+    // A new one has to say where it goes.
     let nowhere = json!({"name": "new", "size": 1 << 30, "svm": {"name": "SVM"}});
     let (status, answer) = cluster.ask("POST", "/api/storage/volumes", nowhere).await;
     assert_eq!(status, 400, "{answer}");

@@ -205,13 +205,13 @@ mod tests {
         // The free space counts, less what pools may still take of it.
         let (a, b) = (room("a", 100, 0, 80), room("b", 50, 10, 20));
         assert_eq!(roomiest(&[a.clone(), b]), Some("b"));
-        // What is written already is not free any more.
+        // Data that is written already takes no further space.
         let full = room("b", 50, 200, 200);
         assert_eq!(roomiest(&[a.clone(), full]), Some("b"));
         // Ones that have promised more than they have.
         let over = [room("a", 10, 0, 100), room("b", 10, 0, 90)];
         assert_eq!(roomiest(&over), Some("b"));
-        // Of equal ones the first, and never one that takes no changes.
+        // The first of equal ones, and never one that takes no changes.
         let same = [room("b", 5, 0, 0), room("a", 5, 0, 0)];
         assert_eq!(roomiest(&same), Some("a"));
         let broken = fleet::Room {

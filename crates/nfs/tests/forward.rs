@@ -166,7 +166,7 @@ fn only_servers_of_the_cluster_speak_for_clients() {
     let at = changed.len() - 12 - 1;
     changed[at] ^= 1;
     assert_eq!(accepts(&s, &first, &changed), None);
-    // What another server passes on is not passed on again.
+    // A call that another server passes on is not passed on again.
     let carrier = Arc::new(Carrier::default());
     s.service.forward_by(Arc::clone(&carrier) as _);
     let mut passed = conn(3);

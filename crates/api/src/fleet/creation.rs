@@ -27,7 +27,7 @@ impl Fleet {
             (Ok(Some(held)), _) => Some(held),
             (Ok(None), _) => return Err(under_way(name)),
             (Err(why), Site::Roomiest) => return Err(not_placed(&why)),
-            // Where the resource goes is known. Two that create one of the same name in different
+            // The place is known already. Two that create one of the same name in different
             // aggregates at this moment are not told from each other.
             (Err(why), _) => {
                 tracing::warn!("cannot reserve the name {name}: {why}; creating it without");

@@ -63,7 +63,7 @@ fn response(level: u16, path: &str, referred: &Referred) -> Vec<u8> {
     let targets = targets.map(|at| utf16(&format!("\\{}\\{}\0", host(*at), referred.share)));
     let targets: Vec<Vec<u8>> = targets.collect();
     let entries = usize::from(ENTRY) * targets.len();
-    // Of the name and each target, from the begin of the first entry on.
+    // Offset of the next text, the name and then each target, from the begin of the entries.
     let mut place = entries + name.len();
     for (number, target) in targets.iter().enumerate() {
         let begin = usize::from(ENTRY) * number;

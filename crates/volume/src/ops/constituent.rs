@@ -231,7 +231,7 @@ impl Volume {
             let doomed = self.doomed_by(cx, changes, &inodes)?;
             let count = (changes.len() + tokens.len() + 2 * doomed.len()) as u64;
             let blocks = NAME_BLOCKS + 2 * count;
-            // What ends a change has to be possible without free space.
+            // The end of a change has to be possible without free space.
             let grows = |change: &ConstituentChange<'_>| {
                 matches!(change, ConstituentChange::Make { .. })
                     || matches!(change, ConstituentChange::Insert { .. })
