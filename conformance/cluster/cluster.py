@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
-from ceph import POOL, WEIR, Ceph, free_ports
+from ceph import POOL, WEIR, Ceph, OnCluster, free_ports
 
 PASSWORD = "not-to-be-seen"
 
@@ -260,6 +260,9 @@ class Cluster:
         shown = self.up()[0].show()
         nodes = all(node["up"] and not node["drained"] for node in shown["nodes"])
         served = all(one["why"] is None and one["owner"] and one["standby"] for one in shown["aggregates"])
+        # Rows follow a takeover, some seconds later if the leader died with the owner.
+        owners = {(name, node["name"]) for node in shown["nodes"] for name, server in node["servers"].items() if server["role"] == "OWNER"}
+        served = served and owners == {(one["name"], one["owner"]) for one in shown["aggregates"]}
         return shown["database"]["reached"] and shown["leader"] and nodes and served
 
     def well(self):
@@ -295,3 +298,38 @@ class Cluster:
 def process(text):
     """The number in the words of `weir cluster show`."""
     return int(re.search(r"\(process (\d+)\)", text)[1])
+
+
+class OnlyNodes(Cluster):
+    """A cluster without aggregates."""
+
+    AGGREGATES = ()
+
+
+class OnNodes(OnCluster):
+    """Tests that share a cluster, which is well before each. The first failure ends them, with what all said."""
+
+    @classmethod
+    def make(cls):
+        """The cluster of the class."""
+        return Cluster(cls.ceph)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cluster = cls.make()
+        cls.addClassCleanup(cls.cluster.close)
+
+    def setUp(self):
+        super().setUp()
+        self.cluster.well()
+
+    def run(self, result=None):
+        done = super().run(result)
+        if result and (result.errors or result.failures):
+            print(self.cluster.said())
+            result.stop()
+        return done
+
+    def until(self, what, test, seconds=60):
+        Ceph.until(what, test, seconds)

@@ -9,8 +9,8 @@ import threading
 import time
 import unittest
 
-from ceph import POOL, WEIR, Ceph, OnCluster, Server, free_ports
-from cluster import Cluster
+from ceph import POOL, WEIR, Server, free_ports
+from cluster import OnlyNodes, OnNodes
 
 
 class Call:
@@ -102,22 +102,20 @@ def opaque(data):
     return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
-class AnyAddress(OnCluster):
+class AnyAddress(OnNodes):
     """Aggregates `near` and `far` on two nodes, with a volume of their own name each."""
 
     NAMES = ("near", "far")
 
     @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
+    def make(cls):
         for name in cls.NAMES:
             cls.prepare(name)
+        return OnlyNodes(cls.ceph)
 
-        class Empty(Cluster):
-            AGGREGATES = ()
-
-        cls.cluster = Empty(cls.ceph)
-        cls.addClassCleanup(cls.cluster.close)
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         ports = free_ports(4)
         cls.ports = dict(zip(cls.NAMES, (ports, ports + 1)))
         # A referral of SMB leads to port 445, which aggregates on one node cannot share: crates/smb tests referrals.
@@ -155,16 +153,6 @@ class AnyAddress(OnCluster):
         self.near, self.far = (self.cluster.owner(name) for name in self.NAMES)
         self.assertNotEqual(self.near, self.far)
         self.until("the server of near knows the volumes of far", self.is_known)
-
-    def run(self, result=None):
-        done = super().run(result)
-        if result and (result.errors or result.failures):
-            print(self.cluster.said())
-            result.stop()
-        return done
-
-    def until(self, what, test, seconds=60):
-        Ceph.until(what, test, seconds)
 
     def is_known(self):
         """Whether near's server refers to far's owner."""

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-from ceph import Ceph, OnCluster
-from cluster import Cluster
+from ceph import Ceph
+from cluster import OnNodes
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
 from terraform import Terraform, missing  # noqa: E402
@@ -22,24 +22,7 @@ def volume_body(pool, share):
     return {"storagePool": pool, "capacityGib": "100", "shareName": share, "protocols": ["NFSV3"]}
 
 
-class ApiOfTheCluster(OnCluster):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.cluster = Cluster(cls.ceph)
-        cls.addClassCleanup(cls.cluster.close)
-
-    def setUp(self):
-        super().setUp()
-        self.cluster.well()
-
-    def run(self, result=None):
-        done = super().run(result)
-        if result and (result.errors or result.failures):
-            print(self.cluster.said())
-            result.stop()
-        return done
-
+class ApiOfTheCluster(OnNodes):
     def ok(self, node, method, path, body=None, **more):
         status, answer = node.ask(method, path, body, **more)
         self.assertEqual(status, 200, f"{node.name} {method} {path}: {answer}")

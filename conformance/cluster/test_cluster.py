@@ -7,8 +7,8 @@ import stat
 import threading
 import time
 
-from ceph import Ceph, OnCluster
-from cluster import PASSWORD, Cluster, process
+from ceph import Ceph
+from cluster import PASSWORD, OnNodes, process
 
 
 class Writer:
@@ -48,27 +48,7 @@ class Writer:
         self.thread.join()
 
 
-class ClusterOfThree(OnCluster):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.cluster = Cluster(cls.ceph)
-        cls.addClassCleanup(cls.cluster.close)
-
-    def setUp(self):
-        super().setUp()
-        self.cluster.well()
-
-    def run(self, result=None):
-        done = super().run(result)
-        if result and (result.errors or result.failures):
-            print(self.cluster.said())
-            result.stop()
-        return done
-
-    def until(self, what, test, seconds=60):
-        Ceph.until(what, test, seconds)
-
+class ClusterOfThree(OnNodes):
     def holds(self, aggregate, names, want):
         node = self.cluster.owner(aggregate)
         for name in names:

@@ -6,13 +6,7 @@ import subprocess
 import tempfile
 
 from ceph import WEIR, Ceph, OnCluster, free_ports
-from cluster import Cluster
-
-
-class OnlyNodes(Cluster):
-    """A cluster without aggregates."""
-
-    AGGREGATES = ()
+from cluster import OnlyNodes
 
 
 class Side:
