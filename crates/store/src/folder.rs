@@ -26,12 +26,14 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::features::{self, AggregateFormat, FEATURES, Feature};
 use crate::superblock::{FORMAT_VERSION, other_format};
 use weir_base::AggregateId;
+use weir_base::limits::engine::{LOCK_PAUSE, LOCK_TRIES};
 
 const MAGIC: &str = "weir-aggregate";
 const LOG_MAGIC: &str = "weir-log";
@@ -578,11 +580,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&path)
         .map_err(|e| refuse(&path, e))?;
-    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        let error = io::Error::from(error);
-        if error.kind() != io::ErrorKind::WouldBlock {
-            return Err(refuse(&path, error));
-        }
+    if !take(&file).map_err(|e| refuse(&path, e))? {
         let who = match named(&file).as_str() {
             "" => String::new(),
             pid => format!(" (process {pid})"),
@@ -606,6 +604,25 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
+/// Takes the lock; false if another process has it. A command that only looks whether a process has
+/// the lock ([`holder`]) shares it for an instant, and is waited for.
+fn take(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match flock(file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => flock(file, FlockOperation::Unlock)?,
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Ok(false)
+}
+
 /// Returns the process that a lock file names; empty if none.
 fn named(file: &File) -> String {
     let mut holder = String::new();
@@ -618,7 +635,7 @@ fn named(file: &File) -> String {
 pub fn holder(dir: &Path) -> Option<String> {
     let file = File::open(dir.join(LOCK)).ok()?;
     let free = flock(&file, FlockOperation::NonBlockingLockShared);
-    let held = free.is_err_and(|error| error == rustix::io::Errno::WOULDBLOCK);
+    let held = free.is_err_and(|error| error == Errno::WOULDBLOCK);
     held.then(|| named(&file))
 }
 
@@ -710,6 +727,23 @@ mod tests {
         prepare();
         drop(made(&data, None));
         assert_eq!(links(), *pair);
+    }
+
+    #[test]
+    fn locked_while_others_look_who_has_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(lock_only(dir.path()).unwrap());
+        let look = File::open(dir.path().join(LOCK)).unwrap();
+        flock(&look, FlockOperation::LockShared).unwrap();
+        std::thread::scope(|scope| {
+            let locked = scope.spawn(|| lock_only(dir.path()));
+            assert_eq!(holder(dir.path()), None);
+            drop(look);
+            let lock = locked.join().unwrap().unwrap();
+            assert!(holder(dir.path()).is_some());
+            assert!(text(lock_only(dir.path())).contains("in use by another server"));
+            drop(lock);
+        });
     }
 
     #[test]

@@ -272,10 +272,11 @@ pub const SPACE_LOCK: Duration = Duration::from_micros(100);
 /// Minimum growth of a device in blocks after a larger step was refused: 1 MiB.
 pub const LEAST_GROWTH: u64 = 256;
 
-/// Attempts to lock a device. They span 10 s, so that the I/O of a killed predecessor can end.
+/// Attempts to lock a device or a folder. They span 10 s, so that the I/O of a killed predecessor
+/// can end.
 pub const LOCK_TRIES: u32 = 500;
 
-/// Pause between two attempts to lock a device.
+/// Pause between two attempts to lock a device or a folder.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Extents of a device's file that one call reads, when holes are searched for at a start: 14 KiB.
