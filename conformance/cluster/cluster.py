@@ -35,9 +35,24 @@ class Postgres:
         self.data = os.path.join(self.path, "data")
         self.server = None
         self.run("initdb", "-A", "trust", "-U", "weir", "-E", "UTF8", "--no-sync", "-D", self.data)
+        self.certify()
         self.start()
         self.run("createdb", "-h", self.path, "-p", self.PORT, "-U", "weir", "cluster")
+        self.psql("cluster", f"ALTER USER weir PASSWORD '{PASSWORD}'")
         self.url = f"postgres://weir:{PASSWORD}@localhost:{self.PORT}/cluster?host={self.path}"
+        # Over TCP it wants TLS and the password.
+        self.tcp = f"postgres://weir:{PASSWORD}@localhost:{self.PORT}/cluster"
+        self.tls = f"{self.tcp}?sslmode=verify-full&sslrootcert={self.certificate}"
+
+    def certify(self):
+        """A certificate of its own, and the rule that whoever comes over TCP comes over TLS."""
+        self.certificate = os.path.join(self.data, "server.crt")
+        words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                 "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
+                 "-keyout", os.path.join(self.data, "server.key"), "-out", self.certificate]
+        subprocess.run(words, check=True, capture_output=True, timeout=60, **self.as_user())
+        with open(os.path.join(self.data, "pg_hba.conf"), "w", encoding="ascii") as rules:
+            rules.write("local all all trust\nhostssl all all samehost scram-sha-256\n")
 
     def as_user(self):
         return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
@@ -52,7 +67,8 @@ class Postgres:
     def start(self):
         with open(os.path.join(self.path, "log"), "ab") as log:
             self.server = subprocess.Popen(
-                [os.path.join(self.programs, "postgres"), "-D", self.data, "-k", self.path, "-p", self.PORT, "-c", "listen_addresses="],
+                [os.path.join(self.programs, "postgres"), "-D", self.data, "-k", self.path, "-p", self.PORT,
+                 "-c", "listen_addresses=localhost", "-c", "ssl=on"],
                 cwd=self.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_user())
         Ceph.until("PostgreSQL answers",
                    lambda: self.run("pg_isready", "-h", self.path, "-p", self.PORT, "-d", "postgres", "-U", "weir", check=False) == 0)
@@ -70,10 +86,13 @@ class Postgres:
 
     def has(self, aggregate):
         """Whether the tables have the aggregate now; a node's view may be of the second before."""
-        psql = [os.path.join(self.programs, "psql"), "-h", self.path, "-p", self.PORT, "-U", "weir", "-d", "cluster", "-Atc",
-                f"SELECT count(*) FROM weir_cluster_aggregates WHERE name = '{aggregate}'"]
-        done = subprocess.run(psql, cwd=self.path, capture_output=True, text=True, timeout=60, check=True, **self.as_user())
-        return done.stdout.strip() == "1"
+        return self.psql("cluster", f"SELECT count(*) FROM weir_cluster_aggregates WHERE name = '{aggregate}'") == "1"
+
+    def psql(self, database, statement):
+        """The answer to a statement."""
+        words = [os.path.join(self.programs, "psql"), "-h", self.path, "-p", self.PORT, "-U", "weir", "-d", database, "-Atc", statement]
+        done = subprocess.run(words, cwd=self.path, capture_output=True, text=True, timeout=60, check=True, **self.as_user())
+        return done.stdout.strip()
 
     def restore(self):
         """The older state again."""
@@ -103,13 +122,11 @@ class Node:
         self.data = os.path.join(cluster.folder.name, self.name)
         self.log = open(os.path.join(cluster.folder.name, f"{self.name}.log"), "a+", encoding="utf-8")
         self.daemon = None
-        word = "init" if number == 1 else "join"
-        done = subprocess.run(
-            [WEIR, "cluster", word, "--catalog", "-", "--data", self.data, "--name", self.name, "--address", self.address,
-             "--memory", "2G", "--ceph-conf", cluster.ceph.conf],
-            input=cluster.postgres.url + "\n", capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+        # One of the nodes reaches the database over TLS.
+        url = cluster.postgres.tls if number == 3 else cluster.postgres.url
+        status, said = cluster.join(self.name, self.data, url, self.address, "init" if number == 1 else "join")
+        if status:
+            raise RuntimeError(said)
         self.start()
 
     def start(self, *options):
@@ -237,6 +254,13 @@ class Cluster:
             self.close()
             raise RuntimeError(f"{why}\n{said}") from why
 
+    def join(self, name, data, url, address="127.0.0.14", word="join"):
+        """Makes a folder one of a node, with the database at `url`: the status, and what was said."""
+        words = [WEIR, "cluster", word, "--catalog", "-", "--data", data, "--name", name, "--address", address, "--memory", "2G",
+                 "--ceph-conf", self.ceph.conf]
+        done = subprocess.run(words, input=url + "\n", capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
     def create(self, name, *words):
         return self.nodes[0].does("aggregate", "create", name, "--on", f"rados:{POOL}", "--nfs", str(self.ports[name]),
                                   "--memory", "256M", *words)
@@ -254,6 +278,10 @@ class Cluster:
     def owner(self, name):
         owner = self.aggregate(name)["owner"]
         return self.node(owner) if owner else None
+
+    def is_left(self, node):
+        """Whether the rows name other owners than a node that was killed, so that none of them goes by what it said last."""
+        return all(one["owner"] not in (None, node.name) for one in self.up()[0].show()["aggregates"])
 
     def is_well(self):
         """Whether all is as wanted."""

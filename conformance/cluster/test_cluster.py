@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import stat
+import tempfile
 import threading
 import time
 
@@ -113,7 +114,7 @@ class ClusterOfThree(OnNodes):
         owner.kill()
         writer.goes_on()
         print(f"a node killed: three more files are acknowledged after {time.monotonic() - began:.2f} s")
-        self.until("the row follows", lambda: self.cluster.aggregate("a")["owner"] not in (None, owner.name))
+        self.until("the row follows", lambda: self.cluster.is_left(owner))
         self.until("its epoch follows", lambda: self.cluster.aggregate("a")["epoch"] > epoch)
 
         def has_standby():
@@ -166,6 +167,22 @@ class ClusterOfThree(OnNodes):
         self.cluster.well()
         self.assertEqual(self.cluster.owner("a"), standby)
         self.holds("a", ("without", "after"), content)
+
+    def test_postgres_over_tls(self):
+        postgres = self.cluster.postgres
+        sessions = postgres.psql("cluster", "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                                            "WHERE datname = 'cluster' AND client_addr IS NOT NULL")
+        self.assertEqual(sessions, "t")
+        for url, fault in ((f"{postgres.tcp}?sslmode=disable", "no encryption"),
+                           (f"{postgres.tcp}?sslmode=verify-full", "invalid peer certificate"),
+                           (postgres.tls.replace("localhost", "127.0.0.1", 1), "invalid peer certificate"),
+                           (postgres.tls.replace(postgres.certificate, "/dev/null"), "invalid peer certificate"),
+                           (postgres.tls.replace(PASSWORD, "another"), "password authentication failed")):
+            with self.subTest(url), tempfile.TemporaryDirectory() as data:
+                status, said = self.cluster.join("n4", data, url)
+                self.assertEqual(status, 1, said)
+                self.assertIn(fault, said)
+                self.assertNotIn(PASSWORD, said)
 
     def test_postgres_restored_to_an_older_state(self):
         self.cluster.postgres.copy()
