@@ -239,7 +239,7 @@ class AnyAddress(OnNodes):
             stop.set()
             writing.join()
         print(f"the owner killed under forwarded calls: the longest of {len(acknowledged)} files took {longest:.2f} s")
-        self.until("the row follows", lambda: self.cluster.aggregate("far")["owner"] not in (None, self.far.name))
+        self.until("the row follows", lambda: self.cluster.is_left(self.far))
         self.far.start()
         self.cluster.well()
         owner = self.cluster.owner("far")

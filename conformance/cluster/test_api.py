@@ -88,6 +88,7 @@ class ApiOfTheCluster(OnNodes):
             self.assertEqual(self.names(node, VOLUMES), ["in-first", "in-second"])
         self.ok(others[1], "PATCH", f"{VOLUMES}/in-first", {"description": "after"}, updateMask="description")
         self.assertEqual(self.ok(others[0], "GET", f"{VOLUMES}/in-first")["description"], "after")
+        Ceph.until("the rows follow", lambda: self.cluster.is_left(owner))
         owner.start()
         self.cluster.well()
         self.assertEqual(self.ok(owner, "GET", f"{VOLUMES}/in-first")["description"], "after")
@@ -202,6 +203,7 @@ class ApiOfTheCluster(OnNodes):
         # The servers of the other nodes show it as well, and so do their consoles.
         Ceph.until("a server shows it", lambda: ("NODE_DOWN", "nodes/n3") in self.kinds(n2, "/aggregates/a/v1/conditions"))
         self.assertIn('weir_condition{kind="NODE_DOWN",severity="WARNING",resource="nodes/n3"} 1', n1.ask("GET", "/metrics")[1])
+        Ceph.until("the rows follow", lambda: self.cluster.is_left(n3))
         n3.start()
         self.cluster.well()
         Ceph.until("nothing is wrong any more", lambda: not self.kinds(n1, "/v1/conditions"))
@@ -242,6 +244,7 @@ class ApiOfTheCluster(OnNodes):
         Ceph.until("it is served again", lambda: self.complete(others))
         gcloud(others[0], "volumes", "update", "gv", "--description=changed")
         self.assertEqual(gcloud(others[1], "volumes", "describe", "gv")["description"], "changed")
+        Ceph.until("the rows follow", lambda: self.cluster.is_left(owner))
         owner.start()
         self.cluster.well()
         gcloud(n2, "volumes", "delete", "gv")
