@@ -2,7 +2,8 @@
 //! `valgrind --tool=callgrind --toggle-collect='weir_nfs::service::Service::handle*'`, which counts
 //! only the work of the server for a call, and gives the same count whatever else the machine does.
 //!
-//! `WEIR_LOAD` is one of [`LOADS`] behind `3:` or `4:`, `WEIR_COUNT` the number of operations.
+//! `WEIR_LOAD` is one of [`LOADS`] behind `3:` or `4:`, `WEIR_COUNT` the number of operations. With
+//! `WEIR_QUOTAS` the user, the group and all others have limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
 
@@ -12,6 +13,7 @@ use support::callbacks::opened;
 use support::compound::*;
 use support::{NFS, R, Server, X, block_on};
 use weir_nfs::{Arrival, ConnInfo, Outcome};
+use weir_volume::{QuotaId, QuotaLimit, QuotaRules, QuotaState};
 
 /// The loads that there are.
 const LOADS: [&str; 8] = [
@@ -24,6 +26,8 @@ const AFTER: [u32; 4] = [3, 4, 52, 53];
 /// OPEN4_SHARE_ACCESS_BOTH, with OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
 const BOTH: u32 = 3 | 0x400;
 const FILES: usize = 512;
+/// The user, and its group.
+const USER: u32 = 1000;
 
 struct Bench<'s> {
     c: &'s Client<'s>,
@@ -122,6 +126,24 @@ fn on(bench: &Bench<'_>, load: &str, n: usize, dir: &[u8], files: &[(Vec<u8>, Ve
     }
 }
 
+/// Sets limits that are never reached.
+fn limit(s: &Server) {
+    let limit = QuotaLimit {
+        bytes: 1 << 40,
+        ..QuotaLimit::default()
+    };
+    let rules = QuotaRules {
+        own: [(QuotaId::user(USER), limit), (QuotaId::group(USER), limit)].into(),
+        default_user: Some(limit),
+        default_group: Some(limit),
+        default_tree: Some(limit),
+    };
+    s.volume.set_quotas(rules).unwrap();
+    while s.volume.quota_state() != QuotaState::On {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 #[ignore = "counts instructions, by a tool that runs it"]
 fn path_length() {
@@ -132,6 +154,12 @@ fn path_length() {
     let c = Client::new(&s, "10.0.0.1", b"bench");
     let dir = c.volume();
     let conn = s.conn();
+    let all = X::new().o(&dir).sattr(Some(0o777), None).u(0);
+    assert_eq!(s.nfs(2, &all).u(), 0);
+    s.as_user(USER, USER);
+    if std::env::var_os("WEIR_QUOTAS").is_some() {
+        limit(&s);
+    }
     let files: Vec<_> = (0..FILES)
         .map(|n| {
             let ops = Ops::new().fh(&dir);

@@ -58,7 +58,7 @@ impl Volume {
                     files: 0,
                     ..of_inode(more)
                 };
-                (Counted::of(st), growth)
+                (Counted::with(st, used), growth)
             },
         )
     }

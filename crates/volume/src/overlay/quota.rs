@@ -103,10 +103,15 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(crate) fn of(st: &InodeState) -> Counted {
+        Counted::with(st, st.used() / BLOCK_SIZE as u64)
+    }
+
+    /// Returns what an inode counts that uses so many blocks.
+    pub(crate) fn with(st: &InodeState, used: u64) -> Counted {
         let owners = Owners::of(&st.rec);
         let usage = match st.dead {
             true => QuotaUsage::default(),
-            false => usage::of_inode(st.used() / BLOCK_SIZE as u64),
+            false => usage::of_inode(used),
         };
         Counted { owners, usage }
     }
@@ -434,13 +439,17 @@ impl Quota {
         ids: impl FnOnce() -> Ids,
         growth: impl FnOnce() -> (Counted, QuotaUsage),
     ) -> Result<Held<'_>, Stop> {
-        match self.phase() {
-            Phase::Off => Ok(self.held(None)),
-            phase => self.hold_tracked(cx, (phase, epoch), ids(), growth()),
+        let phase = self.phase();
+        if phase == Phase::Off {
+            return Ok(self.held(None));
         }
+        let (was, growth) = growth();
+        if growth.blocks <= 0 && growth.files <= 0 {
+            return Ok(self.held(self.is_tracked().then_some(was)));
+        }
+        self.hold_tracked(cx, (phase, epoch), ids(), (was, growth))
     }
 
-    #[cold]
     fn hold_tracked(
         &self,
         cx: &mut EngineContext,
@@ -448,9 +457,8 @@ impl Quota {
         ids: Ids,
         (was, growth): (Counted, QuotaUsage),
     ) -> Result<Held<'_>, Stop> {
-        let grows = !ids.is_empty() && (growth.blocks > 0 || growth.files > 0);
         let limits = cx.limits;
-        let enforced = grows && ids.iter().any(|id| limits.hold_for(id.kind));
+        let enforced = ids.iter().any(|id| limits.hold_for(id.kind));
         let mut held = Held {
             ids,
             ..self.held(Some(was))
@@ -465,7 +473,7 @@ impl Quota {
                 held.quota = None;
                 Ok(held)
             }
-            _ if !grows => Ok(held),
+            _ if held.ids.is_empty() => Ok(held),
             Phase::Loading | Phase::On => {
                 let taken = self.inner.lock().take(&held.ids, growth, limits);
                 match taken {
