@@ -7,10 +7,12 @@
 //! - [`manager`]: relationships, the users' commands on them, and their results;
 //! - [`policy`]: export, QoS and snapshot policies, in the form shared by the catalog and ONTAP's
 //!   interfaces;
-//! - [`plan`]: what a transfer copies, and which snapshots are deleted after it.
+//! - [`plan`]: what a transfer copies, and which snapshots are deleted after it;
+//! - [`cutover`]: who serves a volume that moves to another aggregate.
 //!
 //! The caller passes in the time and carries out the transfers (crate `weir-transfer`).
 
+pub mod cutover;
 pub mod manager;
 pub mod model;
 pub mod plan;
