@@ -18,6 +18,7 @@ pub mod placement;
 pub mod rows;
 pub mod rules;
 pub mod servers;
+pub mod shares;
 pub mod show;
 #[cfg(test)]
 mod world;

@@ -67,6 +67,20 @@ pub const LISTING_BYTES: usize = 4 << 20;
 /// Time after which the volumes of an aggregate are forgotten that the tables do not have.
 pub const FORGET_LISTING: Duration = Duration::from_secs(600);
 
+/// Time after which a server that has not read the tables has no more than an equal part of a limit
+/// that several servers have together.
+pub const SHARE_LEASE: Duration = Duration::from_secs(6);
+
+/// Smallest change of a share, as a part of an equal one.
+pub const SHARE_STEP: u64 = 64;
+
+/// Share of a server without load, as a part of an equal one.
+pub const SHARE_FLOOR: u64 = 16;
+
+const _: () = assert!(
+    SHARE_LEASE.as_millis() < LEARNING.as_millis(),
+    "the leases of all servers have to be over before a new leader grants"
+);
 const _: () = assert!(
     LEARNING.as_millis() > NODE_SILENCE.as_millis() + 2 * ROUND.as_millis(),
     "a node that lives has to be heard before anything is decided about it"
