@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::compound::{Client, NFS4, Ops};
 use support::{NFS, Server, X, block_on};
+use weir_auth::gss::{Accepted, Acceptor, Established, Peer, Protection};
+use weir_auth::krb5::{Context, Keys};
 use weir_base::SeededRng;
-use weir_nfs::gss::krb5::{Context, Keys};
-use weir_nfs::gss::{Accepted, Acceptor, Established, Peer, Protection};
 use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::{Flavours, Identity, Rule, Squash};
 

@@ -7,7 +7,7 @@
 
 use crate::forward::{self, Forward, NOT_FORWARDED};
 use crate::groups::{Directory, FULL, Found, Known, UserGroups};
-use crate::gss::{Acceptor, Gss};
+use crate::gss::Gss;
 use crate::idmap::{Accounts, IdMap};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, LockService};
@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use weir_auth::gss::Acceptor;
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, SipKey, VolumeId};
 use weir_conn::{Arrival, Parts, Patience, Request, Resumed, resume};

@@ -12,7 +12,8 @@ use std::time::Duration;
 use support::compound::Ops;
 use support::gss::*;
 use support::{NFS, R, Server, X, block_on};
-use weir_nfs::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN, window};
+use weir_auth::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN};
+use weir_nfs::gss::window;
 use weir_nfs::{ConnInfo, Outcome};
 use weir_vfs::Flavours;
 

@@ -52,7 +52,7 @@ fn listed(
             let entry = &entries[at..];
             let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
             let name = &entry[104..104 + word(60) as usize];
-            let name = crate::proto::wire::from_utf16(name).unwrap();
+            let name = weir_auth::wire::from_utf16(name).unwrap();
             let other = all.insert(name, entry[64..96].to_vec());
             assert!(other.is_none(), "an entry is returned once");
             match word(0) {

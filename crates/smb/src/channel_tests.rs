@@ -6,9 +6,9 @@ use crate::proto::keys::{Preauth, Signer, Signing};
 use crate::proto::negotiate::Protection;
 use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use crate::service_tests::*;
 use std::sync::Arc;
+use weir_auth::wire::Put;
 use weir_vfs::ExportTable;
 
 const CIPHERS: [Cipher; 4] = [

@@ -1,6 +1,5 @@
 //! Compressed messages in both directions, with the client of [`crate::service_tests`].
 
-use crate::auth::ntlm::tests::negotiate as ntlm_negotiate;
 use crate::proto::compression::{self, Algorithms, COMPRESSED};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command};
@@ -8,9 +7,10 @@ use crate::proto::lz77;
 use crate::proto::lz77::tests::{random, text};
 use crate::proto::sealing::{Cipher, TRANSFORM};
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use crate::service::Outcome;
 use crate::service_tests::*;
+use weir_auth::ntlm::client::negotiate as ntlm_negotiate;
+use weir_auth::wire::Put;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
 
 const LZ77: Algorithms = Algorithms {

@@ -5,9 +5,9 @@ use crate::lease_tests::{BATCH, LEASE, mailed, with_mail};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command};
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use crate::service_tests::*;
 use std::time::Duration;
+use weir_auth::wire::Put;
 
 const R_H: u32 = 3;
 const R_H_W: u32 = 7;

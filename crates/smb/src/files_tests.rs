@@ -100,7 +100,7 @@ impl Client<'_> {
         loop {
             let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap()) as usize;
             let len = word(at + 8);
-            names.push(crate::proto::wire::from_utf16(&all[at + 12..at + 12 + len]).unwrap());
+            names.push(weir_auth::wire::from_utf16(&all[at + 12..at + 12 + len]).unwrap());
             match word(at) {
                 0 => break,
                 next => at += next,
@@ -181,7 +181,7 @@ fn streams_are_files_beside_a_file() {
     assert_eq!(ids[0], ids[1]);
     let streams = |c: &mut Client<'_>| {
         let all = info(&c.send(query(&file, FILE, 22, 0)));
-        crate::proto::wire::from_utf16(&all).unwrap_or_default()
+        weir_auth::wire::from_utf16(&all).unwrap_or_default()
     };
     let shown = streams(&mut c);
     assert!(
@@ -243,7 +243,7 @@ fn streams_are_files_beside_a_file() {
     c.open("d:s", ALL, CREATE).unwrap();
     let all = info(&c.send(query(&dir, FILE, 22, 0)));
     assert!(
-        crate::proto::wire::from_utf16(&all)
+        weir_auth::wire::from_utf16(&all)
             .unwrap_or_default()
             .contains(":s:$DATA")
     );
@@ -459,7 +459,7 @@ fn previous_versions_are_opened_by_their_second() {
     c.send(write(&file, 0, b"now"));
     let listed = output(&c.send(control(&file, 0x14_4064, &[], 4096)));
     assert_eq!(words(&listed[..8]), [2 | 2 << 32]);
-    let names = crate::proto::wire::from_utf16(&listed[12..]).unwrap();
+    let names = weir_auth::wire::from_utf16(&listed[12..]).unwrap();
     let tokens = ["@GMT-2001.09.09-01.46.41", "@GMT-2001.09.09-01.46.40"];
     assert_eq!(names.split('\0').take(2).collect::<Vec<_>>(), tokens);
     // How much room they need.
@@ -538,11 +538,11 @@ fn a_volume_of_ntfs_style_is_everyone_s_until_a_descriptor_says_otherwise() {
         ..Acl::full(Principal::Everyone, false).0[0]
     }]);
     let attr = volume.getattr(&mut EngineContext::new(Time::EPOCH), volume.root());
-    let descriptor = crate::auth::security::descriptor(
+    let descriptor = crate::proto::security::descriptor(
         &attr.unwrap(),
         Some(&only),
-        crate::auth::security::DACL,
-        &crate::auth::domains::Known::default(),
+        crate::proto::security::DACL,
+        &weir_auth::domains::Known::default(),
     );
     let root = alice.open("", WRITE_DAC, OPEN).unwrap();
     let done = alice.ask(false, &[set(&root, SECURITY, 0, 4, &descriptor)]);

@@ -1,8 +1,6 @@
 //! Logons by tickets, with the client of [`crate::service_tests`] and an acceptor whose tickets are
 //! words.
 
-use crate::auth::kerberos::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
-use crate::auth::spnego::{self, Mechanism, State};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::command;
 use crate::proto::keys::{self, Preauth, Signer};
@@ -14,6 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use weir_auth::spnego::{self, Mechanism, State};
+use weir_auth::tickets::{Accepted, Code, Logon, MAX_TOKEN, Tickets};
 use weir_vfs::{Flavours, Identity, Rule, Squash, Transport};
 
 /// Longer than a session's key.
@@ -70,6 +70,12 @@ fn served() -> World {
     let world = world();
     world.service.accept_tickets(Some(Arc::new(Words)));
     world
+}
+
+/// The first token of a client that offers these mechanisms.
+fn first_token(mechanisms: &[Mechanism], message: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
+    let all: Vec<_> = mechanisms.iter().copied().map(Some).collect();
+    spnego::first(&all, message, mic)
 }
 
 const KERBEROS: &[Mechanism] = &[
@@ -160,7 +166,7 @@ fn a_ticket_is_enough_and_its_key_protects_the_session() {
     ];
     for (n, cipher) in ciphers.into_iter().enumerate() {
         let mut begun = Begun::new(&world, n as u64 + 1, cipher);
-        let (status, reply) = begun.send(&spnego::init(KERBEROS, b"alice", None));
+        let (status, reply) = begun.send(&first_token(KERBEROS, b"alice", None));
         assert_eq!(status, Status::SUCCESS);
         let token = spnego::decode(&reply).unwrap();
         assert_eq!((token.message, token.mic), (&b"mutual"[..], None));
@@ -176,7 +182,7 @@ fn who_guessed_another_mechanism_proves_what_it_offered() {
     let world = served();
     let unknown = [Mechanism::Ntlm, Mechanism::Kerberos];
     // A list that begins with something else: as if the first were not known here.
-    let offer = spnego::init_unknown(&unknown[1..], b"something");
+    let offer = spnego::first(&[None, Some(unknown[1])], b"something", None);
     let list = spnego::decode(&offer).unwrap().mechanisms.unwrap().to_vec();
     for (n, (proof, status)) in [
         (Some(code(&list)), Status::SUCCESS),
@@ -222,7 +228,7 @@ fn what_is_no_ticket_is_refused() {
     .enumerate()
     {
         let mut begun = Begun::new(&world, n as u64 + 1, None);
-        let token = spnego::init(KERBEROS, ticket, code);
+        let token = first_token(KERBEROS, ticket, code);
         if token.len() > usize::from(u16::MAX) {
             // It does not even fit into the message.
             continue;
@@ -241,7 +247,7 @@ fn what_is_no_ticket_is_refused() {
 fn a_session_ends_with_its_ticket_unless_another_renews_it() {
     let world = served();
     let mut begun = Begun::new(&world, 1, None);
-    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    begun.send(&first_token(KERBEROS, b"alice", None));
     assert_eq!(begun.c.connect("vol1"), Status::SUCCESS);
     let file = begun.c.ask(false, &[create("x", ALL, SHARE, CREATE, 0)]);
     let file = file[0].file();
@@ -249,9 +255,9 @@ fn a_session_ends_with_its_ticket_unless_another_renews_it() {
     let refused = begun.c.ask(false, &[create("x", ALL, SHARE, OPEN, 0)]);
     assert_eq!(statuses(&refused), [Status::NETWORK_SESSION_EXPIRED]);
     // Another user's ticket renews nothing.
-    let other = spnego::init(KERBEROS, b"bob", None);
+    let other = first_token(KERBEROS, b"bob", None);
     assert_eq!(begun.send(&other).0, Status::ACCESS_DENIED);
-    let again = spnego::init(KERBEROS, b"alice", None);
+    let again = first_token(KERBEROS, b"alice", None);
     assert_eq!(begun.send(&again).0, Status::SUCCESS);
     let read = begun.c.ask(false, &[write(&file, 0, b"data")]);
     assert_eq!(statuses(&read), [Status::SUCCESS]);
@@ -287,7 +293,7 @@ fn rules_are_judged_by_what_establishes_a_user_and_protects_a_message() {
     };
     let kerberos = |world: &'_ World, n: u64, cipher: Option<Cipher>| {
         let mut begun = Begun::new(world, n, cipher);
-        begun.send(&spnego::init(KERBEROS, b"alice", None));
+        begun.send(&first_token(KERBEROS, b"alice", None));
         tried(begun.c, cipher.is_some())
     };
     let gcm = Some(Cipher::Aes128Gcm);
@@ -372,15 +378,15 @@ fn tried(mut c: Client<'_>, can_seal: bool) -> (Status, bool, Status) {
 fn a_password_makes_less_of_a_session_of_kerberos() {
     let world = served();
     let mut begun = Begun::new(&world, 1, None);
-    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    begun.send(&first_token(KERBEROS, b"alice", None));
     let session = world.service.all_sessions().remove(0);
     let is_kerberos = || session.kerberos.load(std::sync::atomic::Ordering::Relaxed);
     assert!(is_kerberos());
-    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    begun.send(&first_token(KERBEROS, b"alice", None));
     assert!(is_kerberos());
     session
         .kerberos
         .fetch_and(false, std::sync::atomic::Ordering::Relaxed);
-    begun.send(&spnego::init(KERBEROS, b"alice", None));
+    begun.send(&first_token(KERBEROS, b"alice", None));
     assert!(!is_kerberos(), "its keys are of NTLM");
 }

@@ -3,13 +3,13 @@
 
 use crate::proto::header::{HEADER, command, flag};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, utf16};
 use crate::service::{Later, Outcome};
 use crate::service_tests::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use weir_auth::wire::{Put, utf16};
 use weir_vfs::claims::{Actor, Passage, Range};
 use weir_vfs::{FileId, Namespace};
 

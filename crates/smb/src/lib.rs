@@ -19,10 +19,10 @@
 //!
 //! Reading order: `service` (the entrance), `chain` (execution of requests), `context` (the state
 //! of a running command), `ops` (the commands: `setup` authenticates, `create` and `read_write`
-//! reach files), `info` (attributes and listings), `open` and `conn` (the state), `auth` (users),
-//! `pipes` (accounts), `proto` (bytes, signatures, encryption, compression, message numbers).
+//! reach files), `info` (attributes and listings), `open` and `conn` (the state), `pipes`
+//! (accounts), `proto` (bytes, signatures, encryption, compression, message numbers). Users and
+//! their logon are [`weir_auth`]'s.
 
-mod auth;
 mod chain;
 #[cfg(test)]
 mod channel_tests;
@@ -53,9 +53,6 @@ mod service;
 #[cfg(test)]
 mod service_tests;
 
-pub use auth::penalties::PENALTY;
-pub use auth::users::{Machine, User, Users};
-pub use auth::{domains, kerberos, ntlm, pac, security, sid, spnego};
 pub use conn::connection::{ConnInfo, Slot};
 pub use conn::reply::Reply;
 pub use conn::server::{Config, Service, SessionInfo};
@@ -63,8 +60,7 @@ pub use conn::{connection, operation};
 pub use open::leases::Mail;
 pub use proto::bound::reply_bound;
 pub use proto::{
-    compression, credits, dialect, header, keys, legacy, lz77, names, negotiate, sealing, status,
-    wire,
+    compression, credits, dialect, header, keys, lz77, names, negotiate, sealing, status,
 };
 pub use service::{Later, Outcome};
 

@@ -35,7 +35,7 @@ fn rename(c: &mut Client<'_>, file: &[u8], to: &str) -> Status {
 
 fn path(c: &mut Client<'_>, file: &[u8]) -> String {
     let name = info(&c.send(query(file, FILE, NORMALIZED_NAME, 0)));
-    crate::proto::wire::from_utf16(&name[4..]).unwrap()
+    weir_auth::wire::from_utf16(&name[4..]).unwrap()
 }
 
 #[test]

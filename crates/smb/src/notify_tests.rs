@@ -3,9 +3,9 @@
 use crate::lease_tests::{poll, waits};
 use crate::proto::header::command;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, from_utf16};
 use crate::service::Outcome;
 use crate::service_tests::*;
+use weir_auth::wire::{Put, from_utf16};
 use weir_vfs::volume::SetAttr;
 use weir_vfs::{Admissions, Changes, ClientKey, Flavour, Identity, OpContext, Protocol, Transport};
 

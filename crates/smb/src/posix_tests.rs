@@ -1,10 +1,10 @@
 //! The POSIX extensions of SMB 3.1.1.
 
 use super::*;
-use crate::auth::sid::Sid;
 use crate::durable_tests::put_contexts;
 use crate::proto::negotiate::POSIX_TAG;
-use crate::proto::wire::Reader;
+use weir_auth::sid::Sid;
+use weir_auth::wire::Reader;
 
 const DATA: u32 = 0x83;
 const DELETE: u32 = 0x1_0000;

@@ -1,7 +1,7 @@
 //! Quotas of users, queried by SID, from a start, and as a whole.
 
 use super::*;
-use crate::sid::Sid;
+use weir_auth::sid::Sid;
 use weir_vfs::volume::{QuotaId, QuotaLimit, QuotaRules, QuotaState};
 
 const FILESYSTEM: u8 = 2;
@@ -88,11 +88,11 @@ fn entries(answer: &Answer) -> Vec<(Sid, u64, u64, u64)> {
     assert_eq!(answer.status, Status::SUCCESS);
     let (all, mut at, mut out) = (info(answer), 0, Vec::new());
     loop {
-        let mut r = crate::wire::Reader::new(&all[at..]);
+        let mut r = weir_auth::wire::Reader::new(&all[at..]);
         let (next, len) = (r.u32().unwrap() as usize, r.u32().unwrap() as usize);
         assert_eq!((at % 8, r.u64()), (0, Ok(0)));
         let [used, threshold, limit] = [(); 3].map(|()| r.u64().unwrap());
-        let mut sid = crate::wire::Reader::new(r.bytes(len).unwrap());
+        let mut sid = weir_auth::wire::Reader::new(r.bytes(len).unwrap());
         out.push((Sid::read(&mut sid).unwrap(), used, threshold, limit));
         if next == 0 {
             return out;

@@ -47,7 +47,7 @@ fn stopped(response: &[u8]) -> (String, u32, usize) {
     assert_eq!(short(12), response.len() - 16);
     let name = |at: usize| {
         let (offset, len) = (28 + short(at), short(at + 2));
-        crate::proto::wire::from_utf16(&response[offset..offset + len]).unwrap()
+        weir_auth::wire::from_utf16(&response[offset..offset + len]).unwrap()
     };
     assert_eq!(name(16), name(20));
     (name(16), word(24), short(14))
@@ -125,7 +125,7 @@ fn a_link_itself_is_opened_read_listed_and_deleted() {
     assert_eq!(buffer[16..20], [1, 0, 0, 0], "it is relative");
     let name = (len - 20) / 2;
     assert_eq!(
-        crate::proto::wire::from_utf16(&buffer[20..20 + name]).unwrap(),
+        weir_auth::wire::from_utf16(&buffer[20..20 + name]).unwrap(),
         "dir\\..\\dir"
     );
     let short = c.one(command::IOCTL, control(&file, GET_REPARSE_POINT, &[], 8).1);
@@ -257,7 +257,7 @@ impl Client<'_> {
         let out = output(&answer);
         let name = (out.len() - 20) / 2;
         let flags = u32::from_le_bytes(out[16..20].try_into().unwrap());
-        let text = crate::proto::wire::from_utf16(&out[20..20 + name]).unwrap();
+        let text = weir_auth::wire::from_utf16(&out[20..20 + name]).unwrap();
         (text, flags)
     }
 }

@@ -4,7 +4,6 @@
 //! message that has to wait becomes a future with a copy of the message, which resumes at the
 //! suspended command of the chain ([`crate::chain`]).
 
-use crate::auth::kerberos::MAX_TOKEN;
 use crate::chain::{Close, Finished};
 use crate::conn::connection::{self, ConnInfo, Connection};
 use crate::conn::reply::Reply;
@@ -17,10 +16,11 @@ use crate::proto::compression::{self, COMPRESSED};
 use crate::proto::header::{HEADER, Header, PROTOCOL, SMB1, command, link};
 use crate::proto::sealing::{self, TRANSFORM};
 use crate::proto::status::Status;
-use crate::proto::wire::Malformed;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_auth::tickets::MAX_TOKEN;
+use weir_auth::wire::Malformed;
 use weir_base::Lsn;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};
 use weir_conn::{Arrival, Parts, Request, Resumed, resume};

@@ -1,18 +1,14 @@
 //! The service with a client written by hand: signatures, chains, claims, and what any bytes do to
 //! it.
 
-use crate::auth::ntlm::tests::{authenticate, negotiate as ntlm_negotiate};
-use crate::auth::users::{User, Users};
 use crate::conn::connection::ConnInfo;
 use crate::conn::server::{Config, Service};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, Header, PROTOCOL, command, flag};
 use crate::proto::keys::{Preauth, Signer, Signing};
-use crate::proto::legacy::Key;
 use crate::proto::negotiate::Protection;
 use crate::proto::sealing::{Cipher, Nonces, Sealing};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, utf16};
 use crate::service::Outcome;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -21,6 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use weir_auth::legacy::Key;
+use weir_auth::ntlm::client::{authenticate, negotiate as ntlm_negotiate};
+use weir_auth::users::{User, Users};
+use weir_auth::wire::{Put, utf16};
 use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, Clock, ManualClock, SeededRng};
 use weir_conn::Arrival;
@@ -66,7 +66,7 @@ impl Users for Alice {
         found.map(|(name, identity)| {
             Arc::new(User {
                 name: name.into(),
-                nt_hash: crate::auth::ntlm::nt_hash(PASSWORD),
+                nt_hash: weir_auth::ntlm::nt_hash(PASSWORD),
                 identity,
             })
         })
@@ -804,7 +804,7 @@ fn a_wrong_password_is_refused_late() {
     let mut c = Client::new(&world, 1);
     let before = world.clock.monotonic();
     assert_eq!(c.log_on(Dialect::Smb311, "guess"), Status::LOGON_FAILURE);
-    assert!(world.clock.monotonic() - before >= crate::PENALTY);
+    assert!(world.clock.monotonic() - before >= weir_auth::penalties::PENALTY);
     // Nothing can be done with what is left of it.
     let record = c.chain(false, &[create("x", ALL, SHARE, CREATE, 0)]);
     let Came::Answer(reply) = world.send(1, &record) else {

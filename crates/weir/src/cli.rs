@@ -1,13 +1,20 @@
 //! The command line.
 
+pub mod endpoint;
+pub mod output;
+pub mod progress;
+pub mod settings;
+pub mod tools;
+pub mod usage;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use weir_base::network::AddressBlock;
 
-use crate::endpoint::{self, ApiAddress};
-use crate::output::Output;
+use crate::cli::endpoint::ApiAddress;
+use crate::cli::output::Output;
 use weir_node::size::Size;
 use weir_rados_store::Place;
 
@@ -115,7 +122,7 @@ impl Tool {
             Tool::Csi(given) => ("csi", given),
             Tool::Doctor(given) => ("doctor", given),
         };
-        crate::tools::run(name, &given.arguments)
+        crate::cli::tools::run(name, &given.arguments)
     }
 }
 
@@ -323,11 +330,11 @@ pub struct Serve {
     pub ready_file: Option<PathBuf>,
     /// Log filter: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default:
     /// info]
-    #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]
+    #[arg(long, value_name = "FILTER", value_parser = crate::process::logging::filter)]
     pub log: Option<String>,
     /// The form of log lines
     #[arg(long, value_enum, default_value_t)]
-    pub log_format: crate::logging::Format,
+    pub log_format: crate::process::logging::Format,
     /// Read settings from this file (TOML), with an entry for each option but this one, by its
     /// name. Options and variables of the environment have priority [default: /etc/weir/weir.toml
     /// if it exists]
@@ -575,11 +582,11 @@ pub struct NodeArgs {
     pub api_tls_san: Vec<String>,
     /// Log filter: error, warn, info, debug, trace, or a list such as `weir=debug,warn` [default:
     /// info]
-    #[arg(long, value_name = "FILTER", value_parser = crate::logging::filter)]
+    #[arg(long, value_name = "FILTER", value_parser = crate::process::logging::filter)]
     pub log: Option<String>,
     /// The form of log lines
     #[arg(long, value_enum, default_value_t)]
-    pub log_format: crate::logging::Format,
+    pub log_format: crate::process::logging::Format,
 }
 
 /// `weir aggregate`

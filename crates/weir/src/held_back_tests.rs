@@ -26,9 +26,9 @@ use weir_vfs::{
 };
 use weir_volume::{Engine, EngineOptions};
 
-use crate::callbacks;
-use crate::reply_gate::ReplyGate;
-use crate::storage::{Protocols, Rpc, Wire};
+use crate::protocols::callbacks;
+use crate::protocols::reply_gate::ReplyGate;
+use crate::serve::storage::{Protocols, Rpc, Wire};
 use weir_net::{self as net, Cores, Ledger, Settings, Wakeups};
 use weir_node::backend::{self, Node};
 use weir_pair_node::Lease;
@@ -391,16 +391,16 @@ fn call_clients(
 
 struct Nobody;
 
-impl weir_smb::Users for Nobody {
-    fn all(&self) -> Arc<[Arc<weir_smb::User>]> {
+impl weir_auth::users::Users for Nobody {
+    fn all(&self) -> Arc<[Arc<weir_auth::users::User>]> {
         Arc::default()
     }
 
-    fn with_uid(&self, _: u32) -> Option<Arc<weir_smb::User>> {
+    fn with_uid(&self, _: u32) -> Option<Arc<weir_auth::users::User>> {
         None
     }
 
-    fn find(&self, _: &str) -> Option<Arc<weir_smb::User>> {
+    fn find(&self, _: &str) -> Option<Arc<weir_auth::users::User>> {
         None
     }
 }
@@ -462,7 +462,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let advancing = wakeups.clone();
     let log_thread = Arc::clone(engine.aggregate().log());
     log_thread.on_advance(Arc::new(move || advancing.log_advanced()));
-    let smb = crate::smb::Smb::new(
+    let smb = crate::protocols::smb::Smb::new(
         weir_smb::Service::new(weir_smb::Config {
             protection: weir_smb::negotiate::Protection::Signed,
             records: Records::of(&engine),

@@ -1,61 +1,34 @@
 //! Weir: the one binary.
 //!
-//! Reading order: `serve` (what runs, in which order), `net` (connections), `storage` (the
-//! engine behind them).
+//! - `cli`: options, settings and output; `commands`: commands that are not a server
+//! - `serve`: a server from its start to its end; `serve/storage`: from a data folder to services
+//! - `aggregate`: where an aggregate is, on disks or on Ceph, and who owns it
+//! - `protocols`: NFS and SMB as the event loops see them, and what they ask of the system
+//! - `sign_in`: users, domains and their commands
+//! - `control`: the control plane and its API within the server, and its conditions
+//! - `cluster`, `cluster_directory`, `forwarder`, `service_address`: other servers of the cluster
+//! - `process`: log lines, signals, the service manager
 
-mod accounts;
-mod ad;
-mod announce;
-mod bucket;
-mod callbacks;
-mod certificate;
+mod aggregate;
 mod cli;
 mod cluster;
 mod cluster_directory;
 mod commands;
-mod condition_words;
-mod conditions;
-mod daemon_view;
-mod described;
-mod domains;
-mod endpoint;
+mod control;
 mod forwarder;
 #[cfg(test)]
 mod held_back_tests;
-mod instances;
-mod interrupt;
-mod kept_files;
-mod keytab;
-mod krb5;
-mod log_device;
-mod logging;
-mod notify;
-mod output;
-mod pair_connections;
-mod plane;
-mod predecessor;
-mod preflight;
-mod progress;
-mod rados;
-mod referrals;
-mod reload;
-mod reply_gate;
-mod resolve;
-mod rpcbind;
+mod process;
+mod protocols;
 mod serve;
 mod service_address;
-mod settings;
-mod smb;
-mod soft_limits;
-mod standby;
-mod storage;
-mod tls;
-mod tools;
-mod usage;
-mod users;
+mod sign_in;
 
 use std::process::ExitCode;
 
+use cli::{settings, tools, usage};
+use process::{interrupt, logging};
+use sign_in::{accounts, ad};
 use weir_node::os;
 
 /// Measured against glibc's on two cores, three runs each: 15 to 25 % less processor time an

@@ -7,6 +7,12 @@
 //! goes backwards from there, and ends with a checkpoint, so that the next start has no log to
 //! replay.
 
+pub mod announce;
+pub mod pair_connections;
+pub mod preflight;
+pub mod reload;
+pub mod storage;
+
 use std::fs::Permissions;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -21,14 +27,14 @@ use weir_api::Mounts;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, SystemClock};
 
-use crate::announce::{Paint, Ready};
 use crate::cli::Serve;
+use crate::cli::endpoint::ApiAddress;
 use crate::cluster_directory::Follower;
-use crate::conditions::{self, Finder};
-use crate::described::{self, Server};
-use crate::endpoint::ApiAddress;
-use crate::plane::{self, ApiListener, Parts, Plane};
-use crate::rpcbind::Registration;
+use crate::control::conditions::{self, Finder};
+use crate::control::described::{self, Server};
+use crate::control::plane::{self, ApiListener, Parts, Plane};
+use crate::protocols::rpcbind::Registration;
+use crate::serve::announce::{Paint, Ready};
 use weir_net::{self as net, Connected, Cores, Ledger, Reserved, Settings, Wakeups};
 use weir_node::health::Health;
 use weir_node::metrics::Sampler;
@@ -37,10 +43,12 @@ use weir_node::watch::Watch;
 use weir_node::{os, port};
 use weir_pair_node::{Pair, Serving};
 
-use crate::pair_connections::PairConnections;
-use crate::{
-    callbacks, instances, notify, predecessor, preflight, reload, standby, storage, usage,
-};
+use crate::aggregate::standby;
+use crate::cli::usage;
+use crate::control::instances;
+use crate::process::{notify, predecessor};
+use crate::protocols::callbacks;
+use crate::serve::pair_connections::PairConnections;
 
 /// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;

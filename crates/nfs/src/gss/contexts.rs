@@ -1,13 +1,14 @@
 //! Table of established contexts, by handle.
 
+use super::IDLE;
 use super::window::{Seen, Window};
-use super::{Established, IDLE, Protection};
 use crate::rpc;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weir_auth::gss::{Established, Protection};
 use weir_base::{Budget, Clock, Reservation, Rng, SipKey};
 
 /// Number of bytes of a handle. A handle without the keys of its context reveals only that the

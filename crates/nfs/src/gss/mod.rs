@@ -26,15 +26,15 @@
 //! context ends with the ticket that established it, and after [`IDLE`] without a call.
 //!
 //! **One context on several cores.** A user on a mount with `nconnect=16` is one context. Messages
-//! under Kerberos' common types of keys are protected here ([`krb5`]), by any number of threads at
-//! once. A mechanism that needs exclusive use of a context for each message may supply several
-//! copies of it ([`Established::protections`]); a connection always uses the same one.
+//! under Kerberos' common types of keys are protected without the system's library
+//! ([`weir_auth::krb5`]), by any number of threads at once. A mechanism that needs exclusive use of
+//! a context for each message may supply several copies of it
+//! ([`weir_auth::gss::Established::protections`]); a connection always uses the same one.
 
 // An outcome is returned by value once per refused call, and boxing it would allocate.
 #![allow(clippy::result_large_err)]
 
 mod contexts;
-pub mod krb5;
 pub mod window;
 mod wire;
 
@@ -45,89 +45,20 @@ use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::Put;
 use contexts::{Context, Contexts};
 use smallvec::SmallVec;
-use std::future::Future;
-use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use weir_auth::gss::{Accepted, Acceptor, ESTABLISHING, MAX_TOKEN, Protection, Unwrapped};
 use weir_base::limits::net::MAX_CALL_HEADER;
 use weir_base::{Budget, Clock, Rng};
-use weir_vfs::{Flavour, Identity};
+use weir_vfs::Flavour;
 use wire::Procedure;
 
 pub(crate) use wire::decode;
 pub use wire::{Credential, Service as Protect};
 
-/// Longest token that establishes a context: a Kerberos ticket with the groups of an Active
-/// Directory user is up to 64 KiB.
-pub const MAX_TOKEN: usize = 64 << 10;
-/// Maximum number of contexts that are being established at once.
-pub const ESTABLISHING: usize = 64;
 /// Time without a call after which a context is forgotten.
 pub const IDLE: Duration = Duration::from_secs(3600);
-
-/// The user behind a context.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The user's name in the mechanism, such as `alice@EXAMPLE.COM`.
-    pub principal: String,
-    /// The identity that the user acts as.
-    pub identity: Identity,
-}
-
-/// A checksum of a message, with its header.
-pub type Mic = SmallVec<[u8; 40]>;
-
-/// A message that was decrypted.
-pub struct Unwrapped {
-    /// The message, among bytes without meaning.
-    pub bytes: Vec<u8>,
-    /// Position of the message in `bytes`.
-    pub message: Range<usize>,
-}
-
-/// Protects the messages of one context. A message to the peer comes in parts.
-pub trait Protection: Send + Sync {
-    /// Returns true if `mic` is the peer's checksum of `message`.
-    fn verify(&self, message: &[u8], mic: &[u8]) -> bool;
-    /// Returns the checksum of a message; `None` if the context is no longer valid.
-    fn mic(&self, parts: &[&[u8]]) -> Option<Mic>;
-    /// Appends the encrypted message to `out`; returns false if the context is no longer valid.
-    fn wrap(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> bool;
-    /// Decrypts a message of the peer; `None` if it was not encrypted under this context.
-    fn unwrap(&self, sealed: &[u8]) -> Option<Unwrapped>;
-}
-
-/// A context that is established.
-pub struct Established {
-    /// The user.
-    pub peer: Peer,
-    /// Time until it expires.
-    pub lifetime: Duration,
-    /// At least one copy, for as many threads at once. If several threads can use one at once, one
-    /// is enough.
-    pub protections: Vec<Box<dyn Protection>>,
-}
-
-/// Result of establishing a context.
-#[derive(Default)]
-pub struct Accepted {
-    /// GSS-API's major status (RFC 2744 §3.9.1): 0 is success.
-    pub major: u32,
-    /// The mechanism's minor status.
-    pub minor: u32,
-    /// The token for the peer.
-    pub token: Vec<u8>,
-    /// The context, with success.
-    pub established: Option<Established>,
-}
-
-/// A security mechanism, as the accepting side.
-pub trait Acceptor: Send + Sync {
-    /// Takes the first token of a client. The future must not block.
-    fn accept(&self, token: Vec<u8>) -> Pin<Box<dyn Future<Output = Accepted> + Send>>;
-}
 
 /// See the module's head.
 pub struct Gss {

@@ -1,8 +1,9 @@
 //! RPCSEC_GSS on the wire (RFC 2203 §5). Nothing here allocates for what a peer announces.
 
-use super::{MAX_TOKEN, window};
+use super::window;
 use crate::rpc::message::{MAX_AUTH_BYTES, REPLY, RPCSEC_GSS};
 use crate::rpc::xdr::{Put, Reader, padding};
+use weir_auth::gss::MAX_TOKEN;
 use weir_base::limits::net::MAX_RECORD;
 
 /// The only version (RFC 2203 §5.1).

@@ -4,7 +4,8 @@ use super::{NFS, R, Server, X};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_nfs::gss::{Accepted, Acceptor, Established, Mic, Peer, Protection, Unwrapped, window};
+use weir_auth::gss::{Accepted, Acceptor, Established, Mic, Peer, Protection, Unwrapped};
+use weir_nfs::gss::window;
 use weir_vfs::{Flavours, Groups, Identity, Rule, Squash};
 
 pub const NONE: u32 = 1;

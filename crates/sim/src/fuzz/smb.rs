@@ -10,17 +10,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use weir_auth::legacy::Key;
+use weir_auth::ntlm::{Challenge, client, nt_hash};
+use weir_auth::spnego;
+use weir_auth::users::{User, Users};
+use weir_auth::wire::Put;
 use weir_base::{Clock, SeededRng, Time};
 use weir_conn::Arrival;
 use weir_smb::compression::{self, Algorithms};
 use weir_smb::dialect::Dialect;
 use weir_smb::header::{HEADER, PROTOCOL, command, flag, link};
 use weir_smb::keys::{Preauth, Signer, Signing};
-use weir_smb::legacy::{Key, hmac_md5};
 use weir_smb::negotiate::{self, Protection};
-use weir_smb::ntlm::{Challenge, nt_hash};
-use weir_smb::wire::{Put, utf16};
-use weir_smb::{Config, ConnInfo, Later, Outcome, Service, User, Users, lz77, sealing, spnego};
+use weir_smb::{Config, ConnInfo, Later, Outcome, Service, lz77, sealing};
 use weir_vfs::grace::Records;
 use weir_vfs::{Export, Flavours, HandleKey, Identity, Rule, Share, Squash, Vfs};
 
@@ -211,7 +213,7 @@ fn logon(input: &[u8]) {
     let message = token.as_ref().map_or(input, |token| token.message);
     assert!(message.len() <= input.len());
     let _ = Challenge::new(message, "weir", [7; 8], Time::EPOCH);
-    let Ok(challenge) = Challenge::new(&ntlm_negotiate(), "weir", [7; 8], Time::EPOCH) else {
+    let Ok(challenge) = Challenge::new(&client::negotiate(), "weir", [7; 8], Time::EPOCH) else {
         panic!("a challenge to a client's own message")
     };
     let verdict = challenge.verify(message, |who| {
@@ -225,7 +227,7 @@ fn logon(input: &[u8]) {
 }
 
 fn logon_seeds() -> Vec<Vec<u8>> {
-    let challenge = Challenge::new(&ntlm_negotiate(), "weir", [7; 8], Time::EPOCH);
+    let challenge = Challenge::new(&client::negotiate(), "weir", [7; 8], Time::EPOCH);
     let Ok(challenge) = challenge else {
         return Vec::new();
     };
@@ -240,12 +242,12 @@ fn logon_seeds() -> Vec<Vec<u8>> {
     );
     assert!(spnego::decode(&wrapped).is_ok_and(|token| token.message == authenticate));
     vec![
-        ntlm_negotiate(),
+        client::negotiate(),
         spnego::offer(true),
         spnego::reply(
             spnego::State::Incomplete,
             Some(spnego::Mechanism::Ntlm),
-            &ntlm_negotiate(),
+            &client::negotiate(),
             None,
         ),
         authenticate,
@@ -253,46 +255,10 @@ fn logon_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The first message of NTLM (MS-NLMP §2.2.1.1): UNICODE, SIGN and EXTENDED_SESSIONSECURITY.
-fn ntlm_negotiate() -> Vec<u8> {
-    let mut out = b"NTLMSSP\0".to_vec();
-    out.put_u32(1);
-    out.put_u32(1 | 0x10 | 0x8_0000);
-    out.put_zeroes(16);
-    out
-}
-
-/// The third (§2.2.1.3), of alice; and the session's key.
+/// The third message of NTLM, of alice; and the session's key.
 fn ntlm_authenticate(challenge: &[u8]) -> (Vec<u8>, Key) {
-    let mut blob = vec![1, 1, 0, 0, 0, 0, 0, 0];
-    blob.put_u64(0);
-    blob.put(&[0xcc; 8]);
-    blob.put_u32(0);
-    // The end of the target's information, and padding.
-    blob.put_u64(0);
-    let owner = hmac_md5(&nt_hash(PASSWORD), &[&utf16("ALICE")]);
-    let proof = hmac_md5(&owner, &[&challenge[24..32], &blob]);
-    let key = hmac_md5(&owner, &[&proof]);
-    let fields = [
-        Vec::new(),
-        [&proof[..], &blob].concat(),
-        Vec::new(),
-        utf16("alice"),
-        Vec::new(),
-        Vec::new(),
-    ];
-    let mut out = b"NTLMSSP\0".to_vec();
-    out.put_u32(3);
-    let mut at = 64;
-    for field in &fields {
-        out.put_u16(field.len() as u16);
-        out.put_u16(field.len() as u16);
-        out.put_u32(at);
-        at += field.len() as u32;
-    }
-    out.put_u32(1 | 0x10 | 0x8_0000);
-    fields.iter().for_each(|field| out.put(field));
-    (out, key)
+    let alice = ("alice", "", PASSWORD);
+    client::authenticate(challenge, &client::negotiate(), alice, false)
 }
 
 /// Inputs that one service serves: see [`super::service`].
@@ -404,7 +370,11 @@ impl Fixture {
             (came, before)
         };
         ask(self, command::NEGOTIATE, &negotiate_body());
-        let (came, _) = ask(self, command::SESSION_SETUP, &setup_body(&ntlm_negotiate()));
+        let (came, _) = ask(
+            self,
+            command::SESSION_SETUP,
+            &setup_body(&client::negotiate()),
+        );
         self.session = u64::from_le_bytes(came[40..48].try_into().unwrap());
         let (token, key) = ntlm_authenticate(&came[HEADER + 8..]);
         let (came, preauth) = ask(self, command::SESSION_SETUP, &setup_body(&token));

@@ -1,8 +1,8 @@
 //! Requests of SMB as clients build them (MS-SMB2 §2.2), to start mutations from: every command,
 //! create context, control and class.
 
+use weir_auth::wire::{Put, utf16};
 use weir_smb::header::{HEADER, PROTOCOL, command, flag};
-use weir_smb::wire::{Put, utf16};
 
 /// A request, by its command and body.
 pub(super) type Body = (u16, Vec<u8>);

@@ -5,9 +5,6 @@
 //! used without a lock. Other cores reach a connection by its [`Line`] alone. A session that ends
 //! on another core is marked there, and leaves its connections when they next look for it.
 
-use crate::auth::kerberos::Logon;
-use crate::auth::ntlm::Challenge;
-use crate::auth::spnego::Mechanism;
 use crate::open::channel::Channel;
 use crate::open::line::Line;
 use crate::open::session::Session;
@@ -22,6 +19,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_auth::ntlm::Challenge;
+use weir_auth::spnego::Mechanism;
+use weir_auth::tickets::Logon;
 
 /// Sessions that a connection may have.
 pub const MAX_SESSIONS: usize = 256;

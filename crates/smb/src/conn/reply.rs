@@ -12,10 +12,10 @@ use crate::proto::header::{HEADER, Header, flag};
 use crate::proto::keys::Signer;
 use crate::proto::sealing;
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_auth::wire::Put;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 

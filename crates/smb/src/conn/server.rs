@@ -1,10 +1,6 @@
 //! The state of the service, which all its connections share.
 
 use crate::SERVICE;
-use crate::auth::domains::Domains;
-use crate::auth::kerberos::Tickets;
-use crate::auth::penalties::Penalties;
-use crate::auth::users::{Machine, Users};
 use crate::open::deletions::Deletions;
 use crate::open::leases::{Leases, Mail};
 use crate::open::moves::Moves;
@@ -18,6 +14,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use weir_auth::domains::Domains;
+use weir_auth::penalties::Penalties;
+use weir_auth::tickets::Tickets;
+use weir_auth::users::{Machine, Users};
 use weir_base::{Clock, Lsn, Rng, VolumeId};
 use weir_vfs::Vfs;
 use weir_vfs::claims::{Notice, Sink};

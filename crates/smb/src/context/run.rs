@@ -14,10 +14,10 @@ use crate::proto::header::{Header, command, flag};
 use crate::proto::keys::Signer;
 use crate::proto::negotiate::Protection;
 use crate::proto::status::Status;
-use crate::proto::wire::Malformed;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_auth::wire::Malformed;
 use weir_base::{Lsn, Time};
 use weir_vfs::signal::Signal;
 use weir_vfs::stats::Done;
@@ -45,17 +45,17 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Failure {
+        Failure::Status(malformed.into())
+    }
+}
+
 impl weir_vfs::Failure for Failure {}
 
 impl From<Status> for Stop<Failure> {
     fn from(status: Status) -> Stop<Failure> {
         Stop::Failed(Failure::Status(status))
-    }
-}
-
-impl From<Malformed> for Stop<Failure> {
-    fn from(malformed: Malformed) -> Stop<Failure> {
-        Stop::Failed(Failure::Status(malformed.into()))
     }
 }
 

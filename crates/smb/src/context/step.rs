@@ -1,13 +1,13 @@
 //! Progress of commands, so that one that is resumed after a wait repeats nothing.
 
-use crate::auth::kerberos::Accepted;
-use crate::auth::spnego::Mechanism;
 use crate::conn::connection::{Asked, Setup};
 use crate::open::durable::{Made, Name};
 use crate::open::leases::Leases;
 use crate::open::session::{Base, Named, Open};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use weir_auth::spnego::Mechanism;
+use weir_auth::tickets::Accepted;
 use weir_base::Lsn;
 use weir_vfs::claims::Range;
 use weir_vfs::volume::{Attr, ReadOut};

@@ -22,7 +22,7 @@ use crate::info::dir::Entries;
 use crate::info::entry::Entry;
 use crate::open::session::{Access, File, Listing, Named, Open, Session};
 use crate::proto::names;
-use crate::proto::wire::{Malformed, Put, Reader, utf16};
+use weir_auth::wire::{Malformed, Put, Reader, utf16};
 use weir_vfs::volume::{Attr, DirEntry, FileKind, ReadDirLimit};
 use weir_vfs::{Charged, Error, FileId, FileRef, Looks, Reads, Stop};
 

@@ -1,7 +1,6 @@
 //! QUERY_DIRECTORY (MS-SMB2 §3.3.5.18): a listing in the order of cookies. The open keeps its
 //! position.
 
-use crate::auth::domains::Known;
 use crate::context::run::{CommandResult as Answer, Operand, Run};
 use crate::info::access::listed;
 use crate::info::apple::{EXTRA_AT, Extra, Form};
@@ -10,10 +9,11 @@ use crate::open::session::{Access, File, Listing};
 use crate::open::shares;
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, from_utf16, part};
 use crate::proto::{mask, names};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_auth::domains::Known;
+use weir_auth::wire::{Put, Reader, from_utf16, part};
 use weir_vfs::volume::{Attr, DirEntry, ReadDirLimit};
 use weir_vfs::{Charged, Error, FileId, FileRef, Looks, OpContext, OpResult, Stop};
 

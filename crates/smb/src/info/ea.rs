@@ -5,7 +5,7 @@ use crate::context::run::{Failure, Operand, Run};
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::mask;
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{Malformed, Put, Reader};
 use weir_vfs::volume::{Done, SetHow};
 use weir_vfs::{Changes, Charged, Error, Looks, Stop};
 

@@ -1,11 +1,11 @@
 //! Encoding of information about files (MS-FSCC §2.4) and file systems (§2.5).
 
-use crate::auth::domains::Known;
 use crate::info::shown::Shown;
 use crate::open::session::{File, Open};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, filetime};
 use std::sync::atomic::Ordering;
+use weir_auth::domains::Known;
+use weir_auth::wire::{Put, filetime};
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{Attr, DIRECTORY_LINK, FileKind, QuotaState, StatFs};
 

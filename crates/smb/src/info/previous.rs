@@ -8,7 +8,7 @@
 use crate::context::run::{Failure, Run};
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, from_filetime};
+use weir_auth::wire::{Put, from_filetime};
 use weir_base::Time;
 use weir_vfs::{Looks, Stop};
 

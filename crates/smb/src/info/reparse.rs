@@ -27,10 +27,10 @@ use crate::info::entry::{TAG_NFS, TAG_SYMLINK};
 use crate::open::session::{Access, File, Open, Session};
 use crate::proto::dialect::Dialect;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, from_utf16};
 use crate::proto::{filter, mask, names};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_auth::wire::{Put, Reader, from_utf16};
 use weir_base::limits::MAX_SYMLINK;
 use weir_vfs::volume::{Attr, FileKind};
 use weir_vfs::{Changes, Error, FileId, FileRef, Looks, Namespace, Stop};
@@ -447,7 +447,7 @@ mod tests {
     fn what_leads_from_the_root_on_is_relative_to_the_links_directory() {
         let sent = |text: &str, flags: u32| {
             let mut out = Vec::new();
-            let name = crate::proto::wire::utf16(text);
+            let name = weir_auth::wire::utf16(text);
             out.put_u32(TAG_SYMLINK);
             out.put_u16(length(&name).unwrap());
             out.put_u16(0);

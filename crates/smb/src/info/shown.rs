@@ -5,7 +5,7 @@ use crate::open::durable::Durable;
 use crate::open::leases::{Hold, level};
 use crate::open::session::Open;
 use crate::proto::negotiate::POSIX_TAG;
-use crate::proto::wire::{Put, filetime};
+use weir_auth::wire::{Put, filetime};
 use weir_base::Ino;
 use weir_vfs::volume::{Attr, FileKind};
 

@@ -2,8 +2,8 @@
 //! §2.2.23): requests of clients, responses and breaks.
 
 use crate::proto::header::{HEADER, PROTOCOL, command, flag};
-use crate::proto::wire::{Malformed, Put, Reader};
 use std::sync::Arc;
+use weir_auth::wire::{Malformed, Put, Reader};
 use weir_vfs::claims::{Caching, Client, Owner, Who};
 
 /// Oplock levels (§2.2.13).

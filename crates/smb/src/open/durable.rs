@@ -17,12 +17,12 @@
 //! sent again because its response was lost finds the open of the first one.
 
 use crate::open::session::{Open, Session};
-use crate::proto::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use weir_auth::wire::{Malformed, Put, Reader};
 use weir_base::VolumeId;
 use weir_vfs::Vfs;
 use weir_vfs::signal::Signal;

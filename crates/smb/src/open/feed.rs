@@ -10,10 +10,10 @@
 
 use crate::proto::names;
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use weir_auth::wire::Put;
 use weir_base::{Budget, Reservation};
 use weir_vfs::signal::Signal;
 
@@ -480,7 +480,7 @@ mod tests {
                 loop {
                     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
                     let name = &bytes[at + 12..at + 12 + word(at + 8)];
-                    out.push(crate::proto::wire::from_utf16(name).unwrap());
+                    out.push(weir_auth::wire::from_utf16(name).unwrap());
                     match word(at) {
                         0 => return out,
                         next => at += next,

@@ -28,12 +28,12 @@ use crate::open::persistent::Persistents;
 use crate::open::session::{Open, Session};
 use crate::open::waits::Waits;
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use weir_auth::wire::Put;
 use weir_vfs::claims::{Actor, Caching, Client, Event, Kind, Notice, Owner, Style, Who};
 use weir_vfs::{FileId, Vfs};
 

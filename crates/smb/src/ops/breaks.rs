@@ -3,7 +3,7 @@
 use crate::context::run::{CommandResult, Run};
 use crate::open::leases::Hold;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader};
+use weir_auth::wire::{Put, Reader};
 
 impl Run<'_> {
     /// OPLOCK_BREAK.

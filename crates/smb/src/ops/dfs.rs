@@ -8,8 +8,8 @@
 use crate::context::run::{Failure, Run};
 use crate::open::shares::{self, Referred};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, from_utf16, utf16};
 use std::net::IpAddr;
+use weir_auth::wire::{Put, Reader, from_utf16, utf16};
 use weir_vfs::Stop;
 
 /// Seconds for which clients keep a referral.

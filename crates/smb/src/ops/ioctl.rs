@@ -5,8 +5,8 @@ use crate::open::session::Kind;
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::negotiate;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, part};
 use std::net::IpAddr;
+use weir_auth::wire::{Put, Reader, part};
 use weir_vfs::Stop;
 
 /// Control codes (§2.2.31).

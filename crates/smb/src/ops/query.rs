@@ -1,6 +1,5 @@
 //! QUERY_INFO and SET_INFO (MS-SMB2 §3.3.5.20, §3.3.5.21).
 
-use crate::auth::security::{self, Wanted};
 use crate::context::run::{CommandResult, Failure, Operand, Run};
 use crate::context::step::Step;
 use crate::info::access::listed;
@@ -12,12 +11,13 @@ use crate::open::session::{Access, Base, File, Named, Open, Session};
 use crate::ops::create::has_room;
 use crate::ops::read_write::is_regular;
 use crate::proto::dialect::MAX_TRANSFER;
+use crate::proto::security::{self, Wanted};
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, from_filetime, from_utf16, part};
 use crate::proto::{filter, mask, names};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_auth::wire::{Put, Reader, from_filetime, from_utf16, part};
 use weir_base::{BLOCK_SIZE, Time};
 use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Owner, Removal, When};
 use weir_vfs::volume::{

@@ -4,8 +4,6 @@
 //! over SMB: that is what the APIs are for. Queries are answered on any open of the volume, and on
 //! an open of the index of quotas, which is the name that programs open for this purpose.
 
-use crate::auth::domains::Known;
-use crate::auth::sid::Sid;
 use crate::context::run::{CommandResult, Operand, Run};
 use crate::info::entry::attributes;
 use crate::info::shown::{Said, Shown, put_response};
@@ -13,8 +11,10 @@ use crate::open::session::{Access, Kind, Open, Session, Tree};
 use crate::ops::request::{Disposition, Request};
 use crate::proto::mask;
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader, part};
 use std::sync::Arc;
+use weir_auth::domains::Known;
+use weir_auth::sid::Sid;
+use weir_auth::wire::{Malformed, Put, Reader, part};
 use weir_base::BLOCK_SIZE;
 use weir_vfs::volume::{QuotaEntry, QuotaId, QuotaLimit, QuotaUsage};
 use weir_vfs::{FileId, Looks};

@@ -1,14 +1,14 @@
 //! Decoding of a CREATE request (MS-SMB2 §2.2.13): its fixed part and its contexts.
 
-use crate::auth::security::{self, Wanted};
 use crate::info::ea::{self, Ea};
 use crate::info::{apple, previous};
 use crate::open::durable;
 use crate::open::leases::{self, level};
 use crate::proto::names;
 use crate::proto::negotiate::POSIX_TAG;
+use crate::proto::security::{self, Wanted};
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Reader, from_utf16, part};
+use weir_auth::wire::{Malformed, Reader, from_utf16, part};
 
 /// Longest path in UTF-16 units.
 const MAX_PATH: usize = 32_767;

@@ -1,8 +1,6 @@
 //! NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.4 to
 //! §3.3.5.8).
 
-use crate::auth::ntlm::{Challenge, Claimed};
-use crate::auth::spnego::{self, Mechanism, State};
 use crate::conn::connection::{Asked, Connection, MAX_MECHANISMS, Setup, Stage};
 use crate::conn::reply::{self, Part, Reply};
 use crate::conn::server::{How, Service};
@@ -18,10 +16,12 @@ use crate::proto::mask;
 use crate::proto::negotiate::{self, Negotiated, Protection, SessionSetup};
 use crate::proto::sealing::Sealing;
 use crate::proto::status::Status;
-use crate::proto::wire::{Put, Reader, from_utf16, part};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_auth::ntlm::{Challenge, Claimed};
+use weir_auth::spnego::{self, Mechanism, State};
+use weir_auth::wire::{Put, Reader, from_utf16, part};
 use weir_base::Lsn;
 use weir_conn::Outcome;
 use weir_vfs::{Identity, Stop};
@@ -355,7 +355,7 @@ impl Run<'_> {
         // Detects a list of mechanisms that was changed on the way (RFC 4178 §5).
         let mechanisms = setup.mechanisms.as_deref();
         if let (Some(mic), Some(list)) = (client.token.mic, mechanisms)
-            && !crate::proto::legacy::equal(&established.mic(false, list), mic)
+            && !weir_auth::legacy::equal(&established.mic(false, list), mic)
         {
             return Err(self.refuse(&asked, &user.name, CHANGED));
         }

@@ -6,8 +6,8 @@ use crate::pipes::pipe::{Endpoint, MOST_UNREAD, Pipe};
 use crate::pipes::rpc::{self, Asked, BAD_ARGUMENTS, NO_SUCH_OPERATION, POINTER};
 use crate::pipes::{lsa, samr, wkssvc};
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader};
 use parking_lot::Mutex;
+use weir_auth::wire::{Malformed, Put, Reader};
 use weir_vfs::{Stop, Suspend};
 
 /// A share as it is listed.

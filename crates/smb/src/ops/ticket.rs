@@ -1,13 +1,13 @@
-//! SESSION_SETUP with a ticket of Kerberos. See [`crate::auth::kerberos`].
+//! SESSION_SETUP with a ticket of Kerberos. See [`weir_auth::tickets`].
 
-use crate::auth::kerberos::{Accepted, Logon, MAX_TOKEN};
-use crate::auth::spnego::{self, State};
 use crate::conn::connection::{Asked, Setup, Stage};
 use crate::context::run::{CommandResult, Run};
 use crate::context::step::{Step, TicketWait};
 use crate::ops::setup::{Authenticated, CHANGED, Unwrapped};
 use crate::proto::status::Status;
 use std::sync::Arc;
+use weir_auth::spnego::{self, State};
+use weir_auth::tickets::{Accepted, Logon, MAX_TOKEN};
 use weir_vfs::{Stop, Suspend};
 
 impl Run<'_> {

@@ -1,7 +1,7 @@
 //! The pipe `lsarpc` (MS-LSAD, MS-LSAT), by which clients show names for the identifiers of a
 //! security descriptor, and find the identifier of a name.
 //!
-//! Users and groups are numbers (see [`crate::auth::security`]). S-1-22-1-uid is `Unix User\NAME`,
+//! Users and groups are numbers (see [`crate::proto::security`]). S-1-22-1-uid is `Unix User\NAME`,
 //! with the name of the user who logs on and acts as that number, or else of the machine's user.
 //! S-1-22-2-gid is `Unix Group\NAME`. Samba has the same names. A number without a name is its own
 //! name. The machine's names come from its name service, which may take seconds: a call that lacks
@@ -9,15 +9,15 @@
 //! Groups of domains have names only if these are the same in every domain; a domain controller
 //! knows the others. Nothing here can be changed, and all policy handles are the same.
 
-use crate::auth::domains::Known;
-use crate::auth::sid::{Sid, sid};
-use crate::auth::users::{Machine, Users};
 use crate::pipes::rpc::{POINTER, Results, Syntax};
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader, from_utf16, utf16};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
+use weir_auth::domains::Known;
+use weir_auth::sid::{Sid, sid};
+use weir_auth::users::{Machine, Users};
+use weir_auth::wire::{Malformed, Put, Reader, from_utf16, utf16};
 use weir_vfs::signal::Signal;
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.
@@ -59,7 +59,7 @@ const NO_POLICY: [u8; 20] = [0; 20];
 pub(crate) const MOST: u32 = 1000;
 
 /// The workgroup that the server reports as its own. Its Active Directory domain is known only from
-/// tickets ([`crate::auth::domains`]).
+/// tickets ([`weir_auth::domains`]).
 pub(crate) const NO_DOMAIN: &str = "WORKGROUP";
 
 const UNIX_USER: &str = "Unix User";
@@ -552,8 +552,8 @@ fn put_found(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::users::User;
     use proptest::prelude::*;
+    use weir_auth::users::User;
     use weir_vfs::{Groups, Identity};
 
     /// No domain is known.
@@ -626,8 +626,8 @@ mod tests {
     #[test]
     fn those_of_a_domain_have_the_names_of_their_tickets() {
         let domain = sid(5, &[21, 1, 2, 3]);
-        let domains = crate::auth::domains::Domains::default();
-        let logon = crate::auth::pac::Logon {
+        let domains = weir_auth::domains::Domains::default();
+        let logon = weir_auth::pac::Logon {
             name: "Alice".into(),
             domain: "WEIR".into(),
             user: domain.with(1105),

@@ -5,9 +5,9 @@
 //! that are served have short arguments. A request that is not understood is answered with a fault,
 //! or ends the binding.
 
-use crate::auth::sid::Sid;
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader, from_utf16};
+use weir_auth::sid::Sid;
+use weir_auth::wire::{Malformed, Put, Reader, from_utf16};
 
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;

@@ -3,10 +3,10 @@
 //! **Accounts.** There are two domains: the server's own, with the users who log on (`weir users`),
 //! and `Builtin`. The identifier of the server's is S-1-22-1, and a user's relative identifier is
 //! the number that the user acts as, so identifiers here and in security descriptors are the same
-//! ([`crate::auth::security`]). Of several users with one number, the first by name is listed. Each
-//! domain has one group, as clients expect: `None`, with all users, and `Users`, with everybody who
-//! can log on. Groups of the machine and accounts of other domains are not listed; `lsarpc` has
-//! their names ([`crate::pipes::lsa`]).
+//! ([`crate::proto::security`]). Of several users with one number, the first by name is listed.
+//! Each domain has one group, as clients expect: `None`, with all users, and `Users`, with
+//! everybody who can log on. Groups of the machine and accounts of other domains are not listed;
+//! `lsarpc` has their names ([`crate::pipes::lsa`]).
 //!
 //! **Access.** Every user who has logged on may read; no information about passwords is given.
 //! Calls that would change something are denied, and calls that no client needs do not exist.
@@ -15,14 +15,14 @@
 //! any number of them, and gains nothing by making one up. A listing resumes behind the number of
 //! the last user that it has returned, even if users have come and gone since.
 
-use crate::auth::sid::{Sid, sid};
-use crate::auth::users::{User, Users};
 use crate::pipes::lsa::{self, MOST, kind, strings};
 use crate::pipes::rpc::{POINTER, Results, Syntax};
 use crate::pipes::samr_info as info;
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Reader};
 use std::sync::Arc;
+use weir_auth::sid::{Sid, sid};
+use weir_auth::users::{User, Users};
+use weir_auth::wire::{Malformed, Reader};
 
 /// 12345778-1234-abcd-ef00-0123456789ac, version 1.
 pub const SAMR: Syntax = [

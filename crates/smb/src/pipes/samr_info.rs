@@ -3,15 +3,15 @@
 //!
 //! Users have a name and a number. The other fields of the levels are empty, and times are never.
 
-use crate::auth::security::{DACL, GROUP, OWNER};
-use crate::auth::sid::{Sid, sid};
-use crate::auth::users::User;
 use crate::pipes::rpc::{POINTER, Results};
 use crate::pipes::samr::{
     BUILTIN_USERS_NAME, Domain, EVERY_USER, EVERY_USER_NAME, OF_GROUP, OF_USER, Object, Sam, number,
 };
+use crate::proto::security::{DACL, GROUP, OWNER};
 use crate::proto::status::Status;
-use crate::proto::wire::Put;
+use weir_auth::sid::{Sid, sid};
+use weir_auth::users::User;
+use weir_auth::wire::Put;
 
 /// A time that never comes.
 const NEVER: u64 = i64::MAX as u64;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::proto::wire::Put;
 use proptest::prelude::*;
+use weir_auth::wire::Put;
 use weir_vfs::{Groups, Identity};
 
 const HASH: [u8; 16] = [0xa7; 16];
@@ -53,7 +53,7 @@ fn word(result: &[u8], at: usize) -> u32 {
 }
 
 fn has(result: &[u8], text: &str) -> bool {
-    let letters = crate::proto::wire::utf16(text);
+    let letters = weir_auth::wire::utf16(text);
     result.windows(letters.len()).any(|w| w == letters)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::pipes::lsa;
 use crate::pipes::rpc::{self, POINTER, Syntax};
-use crate::proto::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{Malformed, Put, Reader};
 
 /// 6bffd098-a112-3610-9833-46c3f87e345a, version 1.
 pub const WKSSVC: Syntax = [

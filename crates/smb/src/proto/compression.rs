@@ -18,7 +18,7 @@
 
 use crate::proto::dialect::MAX_TRANSFER;
 use crate::proto::lz77;
-use crate::proto::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{Malformed, Put, Reader};
 use weir_base::limits::net::MAX_RECORD;
 
 /// First bytes of a compressed message.

@@ -1,6 +1,6 @@
 //! The header of a message, and the chain that several of them make (MS-SMB2 §2.2.1, §3.3.5.2.7).
 
-use crate::proto::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{Malformed, Put, Reader};
 
 /// Bytes of a header.
 pub const HEADER: usize = 64;

@@ -9,9 +9,9 @@
 use crate::proto::dialect::Dialect;
 use crate::proto::gmac::Gmac;
 use crate::proto::header::{HEADER, command, flag};
-use crate::proto::legacy::{Key, equal};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::{cmac, digest, hmac};
+use weir_auth::legacy::{Key, equal};
 
 /// The hash of the messages that led to a session (§3.3.5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

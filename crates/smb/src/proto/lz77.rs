@@ -13,7 +13,7 @@
 //! find little more in the format's window of 8 KiB. Steps grow where nothing matches. The table is
 //! on the stack, and compression ends as soon as the output is longer than the caller can use.
 
-use crate::proto::wire::{Malformed, Put, Reader};
+use weir_auth::wire::{Malformed, Put, Reader};
 
 /// Farthest that a match may reach back in bytes (MS-XCA §2.3).
 const WINDOW: usize = 8192;

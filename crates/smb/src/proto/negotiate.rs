@@ -10,7 +10,7 @@ use crate::proto::dialect::{Dialect, MAX_TRANSFER};
 use crate::proto::keys::Signing;
 use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
-use crate::proto::wire::{Malformed, Put, Reader, filetime, part};
+use weir_auth::wire::{Malformed, Put, Reader, filetime, part};
 use weir_base::Time;
 
 /// The dialect of a response that asks for another NEGOTIATE (§3.3.5.3.1).

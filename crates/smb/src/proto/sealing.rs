@@ -9,13 +9,13 @@
 
 use crate::proto::dialect::Dialect;
 use crate::proto::keys::{Preauth, derive, short};
-use crate::proto::wire::{Malformed, Put, Reader};
 use aes::{Aes128, Aes256};
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
 use std::cell::Cell;
+use weir_auth::wire::{Malformed, Put, Reader};
 
 /// First bytes of an encrypted message.
 pub const TRANSFORM: [u8; 4] = [0xfd, b'S', b'M', b'B'];

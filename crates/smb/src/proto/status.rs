@@ -121,8 +121,8 @@ impl Status {
     }
 }
 
-impl From<crate::proto::wire::Malformed> for Status {
-    fn from(_: crate::proto::wire::Malformed) -> Status {
+impl From<weir_auth::wire::Malformed> for Status {
+    fn from(_: weir_auth::wire::Malformed) -> Status {
         Status::INVALID_PARAMETER
     }
 }

@@ -19,11 +19,12 @@ use serde_json::json;
 use weir_base::{Clock, SystemClock, hex, small_file};
 use weir_rados_store::{Connected, Place};
 
+use crate::aggregate::kept_files;
+use crate::aggregate::rados::{self, CATALOG, Held};
+use crate::cli::progress::Task;
 use crate::cli::{Backup, BackupCommand, Restore};
 use crate::commands::verify;
-use crate::progress::Task;
-use crate::rados::{self, CATALOG, Held};
-use crate::{kept_files, plane};
+use crate::control::plane;
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
@@ -74,7 +75,7 @@ pub fn run(args: &Backup) -> Result<()> {
     match (&args.command, args.folder.as_deref()) {
         (Some(BackupCommand::Verify(args)), _) => verify::run(args),
         (None, Some(folder)) => back_up(args, folder),
-        (None, None) => Err(crate::usage::error("name the backup's folder")),
+        (None, None) => Err(crate::cli::usage::error("name the backup's folder")),
     }
 }
 

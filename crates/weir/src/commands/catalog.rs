@@ -16,10 +16,13 @@ use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
+use crate::aggregate::rados;
 use crate::cli::Rebuild;
+use crate::cli::progress::Task;
 use crate::commands::check;
-use crate::progress::Task;
-use crate::{ad, plane, rados, storage};
+use crate::control::plane;
+use crate::serve::storage;
+use crate::sign_in::ad;
 use weir_node::backend::{self, Node};
 
 /// Opens the data folder as a server does, creates rows for the volumes that the catalog lacks, and

@@ -10,9 +10,11 @@ use weir_control::Inspection;
 use weir_store::{Env, FramePool};
 use weir_volume::check::{CheckOptions, Fault, Report, check};
 
+use crate::aggregate::rados;
 use crate::cli::Check;
-use crate::progress::Task;
-use crate::{plane, rados, storage};
+use crate::cli::progress::Task;
+use crate::control::plane;
+use crate::serve::storage;
 use weir_node::os;
 
 /// Memory for reading: a share of the machine's, within these bounds.

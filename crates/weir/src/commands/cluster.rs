@@ -15,9 +15,9 @@ use weir_node::size::Size;
 use weir_rados_store::Place;
 use weir_store::folder::holder;
 
+use crate::cli::usage;
 use crate::cli::{AggregateCommand, AggregateCreate, ClusterCommand, ClusterNode};
-use crate::interrupt;
-use crate::usage;
+use crate::process::interrupt;
 
 /// Part of the machine's memory that a node's servers have together.
 const MEMORY_SHARE: u64 = 2;

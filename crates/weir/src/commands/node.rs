@@ -22,11 +22,11 @@ use weir_node::{os, port};
 use weir_peer_link::identity::fingerprint;
 use weir_store::folder;
 
-use crate::certificate;
 use crate::cli::NodeArgs;
-use crate::endpoint::ApiAddress;
-use crate::notify;
-use crate::plane::{TlsOptions, TlsSource};
+use crate::cli::endpoint::ApiAddress;
+use crate::control::certificate;
+use crate::control::plane::{TlsOptions, TlsSource};
+use crate::process::notify;
 
 /// The API of the cluster at this node, before it is served.
 struct Door {

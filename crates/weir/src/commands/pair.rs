@@ -17,12 +17,13 @@ use weir_base::AggregateId;
 use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 
+use crate::cli::progress::Task;
+use crate::cli::usage;
 use crate::cli::{
     PairCommand, PairCreate, PairDecider, PairFolder, PairJoin, PairNode, PairSwitch, WitnessArgs,
 };
 use crate::commands::check;
-use crate::progress::Task;
-use crate::{storage, usage};
+use crate::serve::storage;
 use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
 use weir_pair_node::{Name, address, postgres, rados};

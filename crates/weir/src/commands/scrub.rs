@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use crate::cli::Scrub;
-use crate::progress::Task;
+use crate::cli::progress::Task;
 
 /// Asks the server of a data folder to scrub.
 pub fn run(args: &Scrub) -> Result<()> {
     if args.rate.0 == 0 {
-        return Err(crate::usage::error("--rate must be greater than 0"));
+        return Err(crate::cli::usage::error("--rate must be greater than 0"));
     }
     let _task = Task::begin(
         &format!("scrubbing {}", args.data.display()),

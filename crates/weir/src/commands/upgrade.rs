@@ -14,10 +14,10 @@ use weir_rados_store::{Connected, Place};
 use weir_store::features::AggregateFormat;
 use weir_store::folder;
 
+use crate::aggregate::rados::{self, CATALOG, Held};
 use crate::cli::Upgrade;
-use crate::plane;
-use crate::progress::Task;
-use crate::rados::{self, CATALOG, Held};
+use crate::cli::progress::Task;
+use crate::control::plane;
 
 /// Place of the aggregate.
 enum At<'a> {

@@ -14,9 +14,9 @@ use weir_base::SystemRng;
 use weir_node::backups;
 use weir_node::size::Size;
 
-use crate::bucket;
 use crate::cli::Verify;
-use crate::progress::Task;
+use crate::cli::progress::Task;
+use crate::control::bucket;
 
 /// Result of the verification of a backup.
 struct Verified {
@@ -77,7 +77,7 @@ impl std::fmt::Display for Verified {
 /// error.
 pub fn run(args: &Verify) -> Result<()> {
     let Some(bucket) = bucket::open(&args.bucket)? else {
-        return Err(crate::usage::error(
+        return Err(crate::cli::usage::error(
             "--backup-bucket is missing: name the bucket as `weir serve` has it",
         ));
     };
