@@ -9,7 +9,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
 use crate::json::{Object, abbreviate, decode_body};
 use crate::preview;
-use crate::query::{Query, escape};
+use crate::query::Query;
 use crate::schema::own;
 use crate::state::AppState;
 use axum::body::{Body, Bytes};
@@ -26,6 +26,7 @@ use weir_base::limits::MAX_NAME;
 use weir_base::limits::api::{
     DOWNLOAD_PIECE, MAX_DOWNLOADS, MAX_FILE_JOBS, MAX_FILE_PATH, MAX_FILE_VERSIONS,
 };
+use weir_base::percent;
 use weir_control::{Actor, Refusal, Stamp, Status, VolumeName};
 
 /// The path of a file within a volume: names of any bytes.
@@ -611,9 +612,8 @@ fn sent(
 /// 6266, RFC 8187).
 fn disposition(path: &FilePath) -> String {
     let (_, name) = path.split();
-    let mut out = "attachment; filename*=UTF-8''".to_owned();
-    escape(&mut out, &String::from_utf8_lossy(name), b"-._");
-    out
+    let name = percent::escaped(&String::from_utf8_lossy(name), percent::UNRESERVED);
+    format!("attachment; filename*=UTF-8''{name}")
 }
 
 /// Returns the name of a file that is restored beside its own.

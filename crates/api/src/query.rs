@@ -4,7 +4,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::json::{EnumsAs, abbreviate};
 use crate::words::{LANGUAGE, Language};
 use axum::http::HeaderMap;
-use std::fmt::Write as _;
+use weir_base::percent;
 
 /// Parameters that every method of the public APIs takes
 /// (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt` they ask for nothing
@@ -47,7 +47,7 @@ impl Query {
         let mut out = Vec::new();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
             let (k, v) = pair.split_once('=').unwrap_or((pair, ""));
-            let both = unescape(k, true).zip(unescape(v, true));
+            let both = plain(k).zip(plain(v));
             out.push(both.ok_or_else(|| {
                 ApiError::field(abbreviate(k), "Invalid escape in the query of the request")
             })?);
@@ -166,38 +166,9 @@ fn snake_of(name: &str) -> String {
     out
 }
 
-/// Bytes that stand for themselves everywhere in a URL, besides letters and digits (RFC 3986 §2.3).
-pub const UNRESERVED: &[u8] = b"-._~";
-
-/// Appends text in percent encoding (RFC 3986 §2.1): all but letters, digits and the bytes `kept`.
-pub fn escape(out: &mut String, text: &str, kept: &[u8]) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-}
-
-/// Undoes percent encoding (RFC 3986 §2.1) and, in queries, `+` for a blank; `None` if it is
-/// broken.
-pub fn unescape(text: &str, plus: bool) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        out.push(match b {
-            b'%' => {
-                let digit = |b: Option<u8>| b.and_then(|b| (b as char).to_digit(16));
-                let high = digit(bytes.next())?;
-                let low = digit(bytes.next())?;
-                u8::try_from(high * 16 + low).ok()?
-            }
-            b'+' if plus => b' ',
-            b => b,
-        });
-    }
-    String::from_utf8(out).ok()
+/// Undoes the encoding of a name or value, in which `+` is a blank; `None` if it is broken.
+fn plain(text: &str) -> Option<String> {
+    percent::unescape(&text.replace('+', " "))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! matched here, a few dozen rows one after the other, which costs less than reading the request's
 //! headers did.
 
-use crate::query::unescape;
 use crate::schema::{Message, filestore, netapp};
 use crate::words::LANGUAGE;
+use weir_base::percent;
 use weir_control::Surface;
 
 /// HTTP methods that the APIs use.
@@ -530,7 +530,7 @@ pub fn find(verb: Option<Verb>, path: &str) -> Result<Matched, NoRoute> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let segments: Vec<String> = rest
         .split('/')
-        .map(|s| unescape(s, false))
+        .map(percent::unescape)
         .collect::<Option<_>>()
         .ok_or(NoRoute::Broken)?;
     let mut other_method = false;

@@ -11,7 +11,7 @@ use crate::lro;
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::ontap::{Call, Reply, Surface};
-use crate::query::{Query, unescape};
+use crate::query::Query;
 use crate::requests::Requests;
 use crate::route::Verb;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use weir_base::limits::api::METRICS_READERS;
+use weir_base::percent;
 use weir_control::{Actor, Control, Role, Status};
 use weir_ontap::{Cluster, Clusters};
 
@@ -227,7 +228,7 @@ pub(crate) fn ontap_call(
         )
     };
     let parts = path.split('/').filter(|part| !part.is_empty());
-    let path: Option<Vec<String>> = parts.map(|part| unescape(part, false)).collect();
+    let path: Option<Vec<String>> = parts.map(percent::unescape).collect();
     let body = if body.trim_ascii().is_empty() {
         Value::Null
     } else {

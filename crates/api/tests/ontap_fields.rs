@@ -8,6 +8,7 @@ mod support;
 
 use node::Node;
 use serde_json::{Value, json};
+use weir_base::percent::{UNRESERVED, escaped};
 use weir_ontap::commands::COMMANDS;
 use weir_ontap::execute;
 use weir_ontap::fields::{ALL, Access, Described, Kind, Resource};
@@ -93,19 +94,6 @@ fn query(value: &Value) -> Option<String> {
     }
 }
 
-fn escaped(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric();
-    text.bytes()
-        .map(|b| {
-            if plain(b) {
-                char::from(b).to_string()
-            } else {
-                format!("%{b:02X}")
-            }
-        })
-        .collect()
-}
-
 #[tokio::test]
 async fn every_field_is_asked_for_queried_and_ordered_by() {
     let n = node().await;
@@ -141,7 +129,10 @@ async fn every_field_is_asked_for_queried_and_ordered_by() {
                 continue;
             }
             let got = n
-                .get(&format!("{path}?{name}=%22{}%22", escaped(&text)))
+                .get(&format!(
+                    "{path}?{name}=%22{}%22",
+                    escaped(&text, UNRESERVED)
+                ))
                 .await;
             assert!(
                 got["num_records"].as_u64() > Some(0),

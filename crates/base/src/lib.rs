@@ -14,6 +14,7 @@ mod invariant;
 pub mod latency;
 pub mod limits;
 pub mod network;
+pub mod percent;
 mod placement;
 mod priority;
 mod rng;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body};
+use weir_base::percent;
 pub use weir_http::Method;
 use weir_http::{Limit, Request, Trust};
 
@@ -54,7 +55,7 @@ impl Client {
 
     /// Returns the address of a resource.
     pub fn uri(&self, name: &str) -> String {
-        format!("{}/v1/{}", self.base, weir_http::path(name))
+        format!("{}/v1/{}", self.base, percent::escaped(name, percent::PATH))
     }
 
     /// Makes a request for a resource and returns the response's body.
@@ -112,7 +113,11 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<(u16, Value), Error> {
-        let uri = format!("{}/api/{}", self.base, weir_http::path(path));
+        let uri = format!(
+            "{}/api/{}",
+            self.base,
+            percent::escaped(path, percent::PATH)
+        );
         let mut answer = self.ask(method, &uri, query, body)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);

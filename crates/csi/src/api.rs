@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use ureq::{Agent, Body, http};
 use weir_base::Clock;
 use weir_base::limits::csi::{MAX_ANSWER, MAX_LISTED};
+use weir_base::percent;
 use weir_http::{Limit, Method, Request, Trust};
 
 use crate::credentials::Credentials;
@@ -80,7 +81,7 @@ impl Api {
     /// # Errors
     /// The server's refusal in CSI's terms; UNAVAILABLE: it cannot be reached.
     pub fn call(&self, verb: &Verb<'_>, name: &str, query: &[(&str, &str)]) -> Outcome<Value> {
-        let uri = format!("{}/v1/{}", self.base, weir_http::path(name));
+        let uri = format!("{}/v1/{}", self.base, percent::escaped(name, percent::PATH));
         let bearer = self.credentials.bearer(&*self.clock);
         let bearer = bearer.map_err(|why| Status::new(Code::Unauthenticated, why))?;
         let (method, body) = match verb {

@@ -4,8 +4,8 @@
 //! Every method served here is unary, so the body of a request is one message: a byte that says
 //! whether it is compressed, its length in four bytes, and the message.
 
-use std::fmt::Write as _;
 use std::time::Duration;
+use weir_base::percent;
 
 /// Bytes in front of a message.
 const PREFIX: usize = 5;
@@ -75,14 +75,7 @@ pub fn status_text(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         let before = out.len();
-        if matches!(c, ' '..='~') && c != '%' {
-            out.push(c);
-        } else {
-            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                // Writing into a String cannot fail.
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
+        percent::escape(&mut out, c.encode_utf8(&mut [0; 4]), percent::STATUS_TEXT);
         if out.len() > most {
             out.truncate(before);
             break;

@@ -164,31 +164,9 @@ fn with_body(
     }
 }
 
-/// Returns a resource's name as the path of an address. Bytes other than letters, digits and
-/// `-._~:/` are percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
-pub fn path(name: &str) -> String {
-    let mut out = String::new();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_stay_in_their_place() {
-        assert_eq!(path("a/b c%"), "a/b%20c%25");
-        assert_eq!(path("x?y#z"), "x%3Fy%23z");
-        assert_eq!(path("-._~:/9Z"), "-._~:/9Z");
-        assert_eq!(path("é"), "%C3%A9");
-    }
 
     #[test]
     fn a_file_without_a_certificate_is_refused_and_named() {

@@ -11,7 +11,7 @@ use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::live;
 use crate::page::{ListParams, ListQuery};
-use crate::query::{Query, UNRESERVED, escape};
+use crate::query::Query;
 use crate::route::{Matched, name_of};
 use crate::schema::Message;
 use crate::words::Language;
@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::SemaphorePermit;
 use weir_base::limits::api::{MAX_CLUSTER_ASKED, MAX_CLUSTER_LIST};
+use weir_base::percent::{UNRESERVED, escape};
 
 /// Replies of all aggregates to one question.
 pub(super) struct Replies<'a> {

@@ -12,12 +12,13 @@ use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::ontap::Reply;
-use crate::query::{Query, UNRESERVED, escape, unescape};
+use crate::query::Query;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use weir_base::limits::api::MAX_PAGE;
+use weir_base::percent::{UNRESERVED, escape, unescape};
 use weir_control::{Role, Status};
 
 /// Parameter of links to the next page: the aggregate at which the list goes on.
@@ -274,7 +275,7 @@ fn owner_path(parts: &[&str]) -> Option<String> {
 fn destination(body: &Value) -> Option<String> {
     let path = body.pointer("/destination/path").and_then(Value::as_str);
     let path = path.or_else(|| body.get("destination.path")?.as_str())?;
-    let path = unescape(path, false)?;
+    let path = unescape(path)?;
     path.split_once(':').map(|(_, volume)| volume.to_owned())
 }
 

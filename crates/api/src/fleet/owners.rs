@@ -5,12 +5,12 @@
 use super::Fleet;
 use super::send::{Passed, unavailable};
 use crate::error::ApiResult;
-use crate::query::escape;
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use weir_base::limits::api::{MAX_CLUSTER_ASKED, MAX_CLUSTER_NAMES};
+use weir_base::percent;
 
 /// Aggregates of resources, by the full names of the resources.
 #[derive(Default)]
@@ -100,9 +100,7 @@ impl Fleet {
 
 /// Returns a name as a path, with what has another meaning there encoded (RFC 3986 §3.3).
 fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    escape(&mut out, name, b"-._~/:@");
-    out
+    percent::escaped(name, percent::PATH)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 use crate::error::{ApiError, ApiResult, Violation};
 use crate::json::abbreviate;
-use crate::query::{UNRESERVED, escape};
 use crate::schema;
 use axum::http::Method as Verb;
 use prost_reflect::prost::Message as _;
@@ -19,6 +18,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Duration;
+use weir_base::percent::{UNRESERVED, escape};
 use weir_control::Status;
 
 /// Parameter that asks for enums as numbers: a name that the descriptors do not know would not

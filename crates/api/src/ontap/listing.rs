@@ -12,11 +12,11 @@
 use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
+use weir_base::percent::{UNRESERVED, Unescaped, escape};
 use weir_ontap::query;
 
 use super::refusal::{Answered, Refusal};
 use super::surface::Reply;
-use crate::query::escape;
 
 /// Parameters that are no queries.
 const RESERVED: &[&str] = &[
@@ -36,8 +36,8 @@ const RESERVED: &[&str] = &[
 
 /// Records in one reply where the client does not say: ONTAP's own figure.
 const PAGE: usize = 10_000;
-/// Bytes that the links of ONTAP leave as they are, besides letters and digits.
-const IN_LINKS: &[u8] = b"-._~*,:";
+/// Bytes that the links of ONTAP leave as they are.
+const IN_LINKS: Unescaped = UNRESERVED.and(b"*,:");
 
 /// Bytes of a `start` parameter.
 const START_MAX: usize = 4096;

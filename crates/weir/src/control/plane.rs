@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use weir_api::live::Live;
 use weir_api::{Access, AppState, Benchmarks, Metrics, Mounts, Problems, Tls};
-use weir_base::{Clock, Rng, SystemRng};
+use weir_base::{Clock, Rng, SystemRng, percent};
 use weir_control::levels::Levels;
 use weir_control::{Actor, CatalogCopy, Control, Options, Place};
 use weir_volume::Engine;
@@ -638,15 +638,10 @@ pub fn in_folder(data: &Path) -> Result<String> {
     let path = path.to_str().context(
         "cannot name the catalog: path of the data folder is not UTF-8 (pass --catalog)",
     )?;
-    // What means something else in a URL.
-    let mut url = "sqlite://".to_owned();
-    for c in path.chars() {
-        match c {
-            '%' | '?' | '#' => url.push_str(&format!("%{:02X}", u32::from(c))),
-            c => url.push(c),
-        }
-    }
-    Ok(url)
+    Ok(format!(
+        "sqlite://{}",
+        percent::escaped(path, percent::PATH)
+    ))
 }
 
 #[cfg(test)]
@@ -657,7 +652,7 @@ mod tests {
     fn the_catalog_of_any_folder_has_a_url() {
         assert_eq!(
             in_folder(Path::new("/a b/50%?")).unwrap(),
-            "sqlite:///a b/50%25%3F/catalog.db"
+            "sqlite:///a%20b/50%25%3F/catalog.db"
         );
     }
 }
