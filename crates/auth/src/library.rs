@@ -861,5 +861,4 @@ fn logon_info(library: &Library, name: Handle) -> Option<pac::Logon> {
 }
 
 #[cfg(test)]
-#[path = "library_tests.rs"]
 mod tests;

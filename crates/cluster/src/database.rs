@@ -633,5 +633,4 @@ fn aggregate(row: &PgRow) -> Result<Aggregate> {
 }
 
 #[cfg(test)]
-#[path = "database_tests.rs"]
 mod tests;

@@ -792,5 +792,4 @@ impl Backend for Node {
 }
 
 #[cfg(test)]
-#[path = "backend_tests.rs"]
 mod tests;

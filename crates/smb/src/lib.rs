@@ -24,34 +24,18 @@
 //! their logon are [`weir_auth`]'s.
 
 mod chain;
-#[cfg(test)]
-mod channel_tests;
-#[cfg(test)]
-mod compression_tests;
 mod conn;
 mod context;
-#[cfg(test)]
-mod directory_lease_tests;
-#[cfg(test)]
-mod durable_tests;
 mod info;
-#[cfg(test)]
-mod kerberos_tests;
-#[cfg(test)]
-mod lease_tests;
-#[cfg(test)]
-mod notify_tests;
 mod open;
 mod ops;
 mod pending;
-#[cfg(test)]
-mod persistent_tests;
 mod pipes;
 mod proto;
 mod restore;
 mod service;
 #[cfg(test)]
-mod service_tests;
+mod tests;
 
 pub use conn::connection::{ConnInfo, Slot};
 pub use conn::reply::Reply;

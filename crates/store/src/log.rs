@@ -61,8 +61,6 @@ mod shared;
 mod ship;
 pub mod stream;
 #[cfg(test)]
-mod stream_tests;
-#[cfg(test)]
 mod tests;
 mod wait;
 mod writer;

@@ -630,5 +630,4 @@ impl ExportTable {
 }
 
 #[cfg(test)]
-#[path = "exports_tests.rs"]
 mod tests;

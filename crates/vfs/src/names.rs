@@ -389,5 +389,4 @@ impl Future for News<'_> {
 }
 
 #[cfg(test)]
-#[path = "names_tests.rs"]
 mod tests;

@@ -16,13 +16,13 @@ mod cluster_directory;
 mod commands;
 mod control;
 mod forwarder;
-#[cfg(test)]
-mod held_back_tests;
 mod process;
 mod protocols;
 mod serve;
 mod service_address;
 mod sign_in;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

@@ -87,6 +87,7 @@ fn tidy(write_lists: bool) -> Result<()> {
     let crates = crates::read(root, &files)?;
     faults.extend(exceptions(root, &crates, write_lists)?);
     faults.extend(held::faults(root)?);
+    faults.extend(tests_elsewhere(&files));
     faults.extend(length::faults(root, files.iter().copied())?);
     faults.extend(absorbed::faults(root, files.iter().copied())?);
     faults.extend(words::faults(root, files.iter().copied())?);
@@ -101,6 +102,13 @@ fn tidy(write_lists: bool) -> Result<()> {
         layered.len()
     );
     Ok(())
+}
+
+/// A line for each file of tests that is neither a module `tests` nor in a crate's `tests/`.
+fn tests_elsewhere(files: &[&str]) -> Vec<String> {
+    let elsewhere = files.iter().filter(|file| file.ends_with("_tests.rs"));
+    let fault = |file: &&str| format!("{file}: name it tests.rs, in the folder of its module");
+    elsewhere.map(fault).collect()
 }
 
 /// Compares circles, long functions and faults of prose with the lists of those that may be there.

@@ -112,9 +112,7 @@ pub fn place(file: &str) -> Vec<String> {
 
 /// True if a module holds tests.
 pub fn is_test(module: &[String]) -> bool {
-    module
-        .iter()
-        .any(|part| part == "tests" || part.ends_with("_tests"))
+    module.iter().any(|part| part == "tests")
 }
 
 /// Modules and re-exports of a crate's root.

@@ -401,5 +401,4 @@ pub fn status_name(status: u32) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "results_tests.rs"]
 mod tests;

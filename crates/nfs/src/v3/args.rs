@@ -293,5 +293,4 @@ fn readdir<'a>(r: &mut Reader<'a>, plus: bool) -> xdr::Result<ReadDirArgs<'a>> {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

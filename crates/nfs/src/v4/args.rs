@@ -896,5 +896,4 @@ pub fn long(args: &[u8]) -> Option<(SessionId, &[u8])> {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

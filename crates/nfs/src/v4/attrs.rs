@@ -873,5 +873,4 @@ fn who(text: &[u8], group: bool, names: &Names<'_>) -> Result<u32, Status> {
 }
 
 #[cfg(test)]
-#[path = "attrs_tests.rs"]
 mod tests;

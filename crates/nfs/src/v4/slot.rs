@@ -313,5 +313,4 @@ impl Slots {
 }
 
 #[cfg(test)]
-#[path = "slot_tests.rs"]
 mod tests;

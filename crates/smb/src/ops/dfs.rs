@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::proto::dialect::Dialect;
     use crate::proto::header::command;
-    use crate::service_tests::{self, Client, PASSWORD, create, world};
+    use crate::tests::service::{self, Client, PASSWORD, create, world};
     use weir_vfs::directory::{Directory, Remote, RemoteVolume};
 
     const GET_REFERRALS: u32 = 0x0006_0194;
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(ask(&mut client, "").status, Status::INVALID_PARAMETER);
 
         assert_eq!(client.connect("far"), Status::SUCCESS);
-        let (command, body) = create("x", service_tests::ALL, 7, service_tests::OPEN, 0);
+        let (command, body) = create("x", service::ALL, 7, service::OPEN, 0);
         let opened = client.one(command, body);
         assert_eq!(opened.status, Status::PATH_NOT_COVERED);
         // An owner at another port cannot be named.
@@ -219,10 +219,10 @@ mod tests {
         let capabilities = |connection| {
             let mut client = Client::new(&world, connection);
             let (_, came) = client.negotiate(0x0302);
-            let service_tests::Came::Answer(reply) = came else {
+            let service::Came::Answer(reply) = came else {
                 panic!("no answer");
             };
-            service_tests::answers(&reply)[0].u32(24)
+            service::answers(&reply)[0].u32(24)
         };
         assert_eq!(capabilities(1) & DFS, 0);
         world.vfs.publish_directory(directory(&[]));

@@ -626,5 +626,4 @@ fn members(sam: &Sam<'_>) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "samr_tests.rs"]
 mod tests;

@@ -474,5 +474,4 @@ impl Device for FileDevice {
 }
 
 #[cfg(test)]
-#[path = "file_tests.rs"]
 mod tests;

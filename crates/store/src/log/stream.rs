@@ -267,3 +267,6 @@ impl std::fmt::Debug for ChangeStream {
 
 /// Value of the window's room without a stream.
 pub(super) const NO_STREAM: i64 = i64::MAX;
+
+#[cfg(test)]
+mod tests;

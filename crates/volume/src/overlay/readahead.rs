@@ -389,5 +389,4 @@ impl NodeSource for InMemory<'_> {
 }
 
 #[cfg(test)]
-#[path = "readahead_tests.rs"]
 mod tests;

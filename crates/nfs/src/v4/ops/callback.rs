@@ -503,5 +503,4 @@ impl Nfs4 {
 }
 
 #[cfg(test)]
-#[path = "callback_tests.rs"]
 mod tests;

@@ -1,11 +1,11 @@
 //! Leases of directories: what breaks them and what does not, with the client of
-//! [`crate::service_tests`].
+//! [`crate::tests::service`].
 
-use crate::lease_tests::{LEASE, Sent, poll, waits, with_mail};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command};
 use crate::proto::status::Status;
-use crate::service_tests::*;
+use crate::tests::lease::{LEASE, Sent, poll, waits, with_mail};
+use crate::tests::service::*;
 use weir_auth::wire::{Put, utf16};
 use weir_base::Time;
 use weir_vfs::claims::{Actor, Event, Passage, Style};

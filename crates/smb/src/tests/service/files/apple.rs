@@ -1,7 +1,7 @@
 //! Tests of the extensions for macOS.
 
 use super::*;
-use crate::durable_tests::put_contexts;
+use crate::tests::durable::put_contexts;
 use std::collections::BTreeMap;
 
 const SERVER_CAPS: u64 = 1;

@@ -1,8 +1,8 @@
 //! The POSIX extensions of SMB 3.1.1.
 
 use super::*;
-use crate::durable_tests::put_contexts;
 use crate::proto::negotiate::POSIX_TAG;
+use crate::tests::durable::put_contexts;
 use weir_auth::sid::Sid;
 use weir_auth::wire::Reader;
 

@@ -1,8 +1,8 @@
 //! Renames of directories with open files below them.
 
 use super::*;
-use crate::durable_tests::{again, first, first_back, lease, put_contexts};
-use crate::lease_tests::{LEASE, with_mail};
+use crate::tests::durable::{again, first, first_back, lease, put_contexts};
+use crate::tests::lease::{LEASE, with_mail};
 
 const RENAME: u8 = 10;
 const NORMALIZED_NAME: u8 = 48;
@@ -100,7 +100,7 @@ fn a_durable_open_is_found_by_the_path_that_it_has_by_now() {
         (command, body)
     };
     let opened = mac.send(asks("d\\f", &[first(), lease(7, R_H)]));
-    assert!(crate::durable_tests::has(&opened, b"DHnQ"));
+    assert!(crate::tests::durable::has(&opened, b"DHnQ"));
     let file = opened.file();
     world.ended(1);
     assert_eq!(rename(&mut other, &folder, "e"), Status::SUCCESS);

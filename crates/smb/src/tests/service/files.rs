@@ -1,7 +1,7 @@
 //! Files beyond their data: streams, attributes, descriptors, holes, copies, previous versions.
 
 use super::*;
-use crate::lease_tests::{poll, waits};
+use crate::tests::lease::{poll, waits};
 use weir_base::Time;
 use weir_vfs::EngineContext;
 use weir_vfs::volume::SetAttr;
@@ -663,15 +663,9 @@ fn what_is_marked_goes_with_its_last_close() {
     assert_eq!(made.status, Status::SUCCESS);
 }
 
-#[path = "apple_tests.rs"]
 mod apple;
-#[path = "reparse_tests.rs"]
 mod links;
-#[path = "moves_tests.rs"]
 mod moves;
-#[path = "posix_tests.rs"]
 mod posix;
-#[path = "quota_tests.rs"]
 mod quotas;
-#[path = "values_tests.rs"]
 mod values;

@@ -1,8 +1,8 @@
 //! Values outside of what MS-SMB2, MS-FSA and MS-FSCC allow.
 
 use super::*;
-use crate::durable_tests::put_contexts;
-use crate::lease_tests::LEASE;
+use crate::tests::durable::put_contexts;
+use crate::tests::lease::LEASE;
 
 const SUPERSEDE: u32 = 0;
 const OVERWRITE: u32 = 4;

@@ -1,12 +1,12 @@
-//! Logons by tickets, with the client of [`crate::service_tests`] and an acceptor whose tickets are
-//! words.
+//! Logons by tickets, with the client of [`crate::tests::service`] and an acceptor whose tickets
+//! are words.
 
 use crate::proto::dialect::Dialect;
 use crate::proto::header::command;
 use crate::proto::keys::{self, Preauth, Signer};
 use crate::proto::sealing::{Cipher, Sealing};
 use crate::proto::status::Status;
-use crate::service_tests::*;
+use crate::tests::service::*;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -277,7 +277,7 @@ fn only_a_logon_may_be_long_before_there_is_a_user() {
     assert!(long(&world, command::SESSION_SETUP, MAX_TOKEN));
     assert!(!long(&world, command::SESSION_SETUP, MAX_TOKEN + 1000));
     assert!(!long(&world, command::WRITE, MAX_TOKEN));
-    let without = crate::service_tests::world();
+    let without = crate::tests::service::world();
     assert!(!long(&without, command::SESSION_SETUP, MAX_TOKEN));
 }
 

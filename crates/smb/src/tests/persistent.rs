@@ -1,14 +1,14 @@
-//! Persistent opens over crashes of the server, with the client of [`crate::service_tests`].
+//! Persistent opens over crashes of the server, with the client of [`crate::tests::service`].
 
-use crate::durable_tests::{again, asks, has, lease, put_contexts, second_back};
-use crate::lease_tests::{BATCH, LEASE, Sent, mailed, poll, waits};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::command;
 use crate::proto::negotiate::POSIX_TAG;
 use crate::proto::status::Status;
 use crate::service::Outcome;
-use crate::service_tests::files::{query, set};
-use crate::service_tests::*;
+use crate::tests::durable::{again, asks, has, lease, put_contexts, second_back};
+use crate::tests::lease::{BATCH, LEASE, Sent, mailed, poll, waits};
+use crate::tests::service::files::{query, set};
+use crate::tests::service::*;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_auth::wire::Put;

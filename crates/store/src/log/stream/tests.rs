@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 use weir_base::BlockAddr;
 
-use super::advance::{Advance, Advanced, Carrier};
-use super::stream::{ChangeStream, NotShipped, Sequence};
-use super::*;
+use super::{ChangeStream, NotShipped, Sequence};
 use crate::device::{Io, MemDevice};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FrameMut};
+use crate::log::advance::{Advance, Advanced, Carrier};
+use crate::log::*;
 
 const ID: LogId = LogId([0x33; 16]);
 const WINDOW: u32 = 64 << 10;

@@ -1,10 +1,10 @@
 //! Oplocks, leases, their breaks, and requests that wait for them, with the client of
-//! [`crate::service_tests`].
+//! [`crate::tests::service`].
 
 use crate::proto::header::{HEADER, command, flag};
 use crate::proto::status::Status;
 use crate::service::{Later, Outcome};
-use crate::service_tests::*;
+use crate::tests::service::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
-//! Watches of directories, with the client of [`crate::service_tests`].
+//! Watches of directories, with the client of [`crate::tests::service`].
 
-use crate::lease_tests::{poll, waits};
 use crate::proto::header::command;
 use crate::proto::status::Status;
 use crate::service::Outcome;
-use crate::service_tests::*;
+use crate::tests::lease::{poll, waits};
+use crate::tests::service::*;
 use weir_auth::wire::{Put, from_utf16};
 use weir_vfs::volume::SetAttr;
 use weir_vfs::{Admissions, Changes, ClientKey, Flavour, Identity, OpContext, Protocol, Transport};

@@ -903,7 +903,5 @@ proptest! {
     }
 }
 
-#[path = "files_tests.rs"]
 pub(crate) mod files;
-#[path = "write_through_tests.rs"]
 mod write_through;

@@ -1,11 +1,11 @@
 //! Durable opens: kept, taken over, ended and replayed, with the client of
-//! [`crate::service_tests`].
+//! [`crate::tests::service`].
 
-use crate::lease_tests::{BATCH, LEASE, mailed, with_mail};
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command};
 use crate::proto::status::Status;
-use crate::service_tests::*;
+use crate::tests::lease::{BATCH, LEASE, mailed, with_mail};
+use crate::tests::service::*;
 use std::time::Duration;
 use weir_auth::wire::Put;
 
@@ -122,7 +122,7 @@ fn a_durable_open_is_taken_over_with_all_it_has() {
     assert!(sent.lock().is_empty());
     // Breaks go where it is now.
     let mut b = Client::ready(&world, 9);
-    let (_later, _) = crate::lease_tests::waits(&mut b, asks(BATCH, &[]));
+    let (_later, _) = crate::tests::lease::waits(&mut b, asks(BATCH, &[]));
     assert_eq!(sent.lock()[0].0, 2);
 }
 

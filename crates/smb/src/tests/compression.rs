@@ -1,4 +1,4 @@
-//! Compressed messages in both directions, with the client of [`crate::service_tests`].
+//! Compressed messages in both directions, with the client of [`crate::tests::service`].
 
 use crate::proto::compression::{self, Algorithms, COMPRESSED};
 use crate::proto::dialect::Dialect;
@@ -8,7 +8,7 @@ use crate::proto::lz77::tests::{random, text};
 use crate::proto::sealing::{Cipher, TRANSFORM};
 use crate::proto::status::Status;
 use crate::service::Outcome;
-use crate::service_tests::*;
+use crate::tests::service::*;
 use weir_auth::ntlm::client::negotiate as ntlm_negotiate;
 use weir_auth::wire::Put;
 use weir_base::limits::net::{MAX_RECORD, SMB_SMALL};

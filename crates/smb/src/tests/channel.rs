@@ -1,4 +1,4 @@
-//! Encryption and sessions of several connections, with the client of [`crate::service_tests`].
+//! Encryption and sessions of several connections, with the client of [`crate::tests::service`].
 
 use crate::proto::dialect::Dialect;
 use crate::proto::header::{HEADER, command, flag};
@@ -6,7 +6,7 @@ use crate::proto::keys::{Preauth, Signer, Signing};
 use crate::proto::negotiate::Protection;
 use crate::proto::sealing::Cipher;
 use crate::proto::status::Status;
-use crate::service_tests::*;
+use crate::tests::service::*;
 use std::sync::Arc;
 use weir_auth::wire::Put;
 use weir_vfs::ExportTable;
