@@ -137,7 +137,7 @@ fn run(args: &Serve) -> Result<()> {
     let network = memory.0 / NETWORK_SHARE;
     let starting = begin("opening the data folder")?;
     let rest = Size(memory.0 - network);
-    let opened = storage::Opened::open(args, aggregate.as_ref(), rest, &clock, &starting)?;
+    let opened = storage::Opened::open(args, &aggregate, rest, &clock, &starting)?;
     if let Some(pair) = &opened.pair {
         // No port is listened at meanwhile.
         starting.stands_by(PAIR_WAITS);

@@ -2,5 +2,6 @@
 
 pub mod kept_files;
 pub mod log_device;
+pub mod place;
 pub mod rados;
 pub mod standby;

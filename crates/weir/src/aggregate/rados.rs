@@ -24,7 +24,6 @@ use weir_control::CatalogCopy;
 use weir_node::control_socket::Control;
 use weir_node::os;
 use weir_pair_node::{Address, Lease};
-use weir_rados::Options;
 use weir_rados_store::{
     Connected, Loss, Place, Process, RadosAggregate, Seen, Session, Sizes, Waiting,
 };
@@ -33,7 +32,6 @@ use weir_store::layout::MAX_BLOCKS;
 use weir_store::{AggregateDevices, Location};
 
 use crate::aggregate::kept_files;
-use crate::cli::RadosArgs;
 use crate::cluster::{ClusterCommands, Identity, Member};
 use crate::control::plane;
 use crate::service_address::{self, ServiceAddresses};
@@ -46,46 +44,6 @@ pub const CATALOG: &str = "catalog.db";
 const COMPARE_PERIOD: Duration = Duration::from_millis(100);
 /// Attempts to keep the catalog, after which a change is reported without.
 const CATALOG_TRIES: u32 = 5;
-
-/// Connects to the cluster of the aggregate that the options name, if they name one.
-///
-/// # Errors
-/// Ceph's library is missing, or the cluster cannot be reached; the options name no aggregate, and
-/// the data folder belongs to one.
-pub fn connect(args: &RadosArgs, data: &Path) -> Result<Option<Connected>> {
-    let Some(place) = &args.aggregate else {
-        if let Some(name) = marked(data)? {
-            bail!(
-                "{} has no aggregate, but copies of files of one: pass --aggregate {name}",
-                data.display()
-            );
-        }
-        return Ok(None);
-    };
-    let options = Options {
-        conf: args.ceph_conf.clone(),
-        keyring: args.ceph_keyring.clone(),
-        user: args.ceph_user.clone(),
-    };
-    let connected = Connected::connect(place, &options);
-    Ok(Some(connected.with_context(|| place.to_string())?))
-}
-
-/// Takes over the aggregate that the options of a tool name, if they name one.
-///
-/// # Errors
-/// As [`connect`] and [`Held::of`].
-pub fn hold(
-    args: &RadosArgs,
-    data: &Path,
-    catalog: Option<&str>,
-    clock: &Arc<dyn Clock>,
-) -> Result<Option<Held>> {
-    let (Some(connected), Some(place)) = (connect(args, data)?, &args.aggregate) else {
-        return Ok(None);
-    };
-    Held::of(&connected, place, data, catalog, clock).map(Some)
-}
 
 /// Returns the refusal of a place without an aggregate.
 pub fn missing(place: &Place) -> String {
@@ -358,6 +316,20 @@ fn end(name: &str, loss: Loss, reason: &str) {
     unsafe { libc::_exit(1) }
 }
 
+/// Checks that the folder has no copies of an aggregate's files.
+///
+/// # Errors
+/// It has: the options lack the aggregate's name.
+pub fn check_unmarked(data: &Path) -> Result<()> {
+    match marked(data)? {
+        Some(name) => bail!(
+            "{} has no aggregate, but copies of files of one: pass --aggregate {name}",
+            data.display()
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Returns the name of the aggregate that the folder's copies are of.
 fn marked(data: &Path) -> Result<Option<String>> {
     let path = data.join(MARK);
@@ -512,8 +484,7 @@ mod tests {
             "rados:pool/one".parse().unwrap(),
             "rados:pool/other".parse().unwrap(),
         );
-        let none = RadosArgs::default();
-        assert!(connect(&none, folder.path()).unwrap().is_none());
+        check_unmarked(folder.path()).unwrap();
         mark(folder.path(), &one).unwrap();
         mark(folder.path(), &one).unwrap();
         let refused = mark(folder.path(), &other).unwrap_err().to_string();
@@ -521,7 +492,7 @@ mod tests {
             refused.contains("belongs to the aggregate rados:pool/one"),
             "{refused}"
         );
-        let refused = connect(&none, folder.path()).err().unwrap().to_string();
+        let refused = check_unmarked(folder.path()).unwrap_err().to_string();
         assert!(
             refused.contains("pass --aggregate rados:pool/one"),
             "{refused}"

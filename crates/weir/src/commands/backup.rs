@@ -10,21 +10,19 @@ use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use weir_base::{Clock, SystemClock, hex, small_file};
-use weir_rados_store::{Connected, Place};
+use weir_base::{hex, small_file};
 
 use crate::aggregate::kept_files;
-use crate::aggregate::rados::{self, CATALOG, Held};
+use crate::aggregate::place::AggregatePlace;
+use crate::aggregate::rados::CATALOG;
 use crate::cli::progress::Task;
 use crate::cli::{Backup, BackupCommand, Restore};
 use crate::commands::verify;
-use crate::control::plane;
 
 const MANIFEST: &str = "backup.json";
 const MAGIC: &str = "weir-backup";
@@ -79,80 +77,15 @@ pub fn run(args: &Backup) -> Result<()> {
     }
 }
 
-/// Source of a backup, beside a running server.
-enum Source<'a> {
-    /// The data folder.
-    Folder(&'a Path),
-    /// An aggregate on RADOS.
-    Rados(Connected),
-}
-
-impl Source<'_> {
-    fn of(args: &Backup) -> Result<Source<'_>> {
-        if let Some(connected) = rados::connect(&args.rados, &args.data)? {
-            return Ok(Source::Rados(connected));
-        }
-        ensure!(
-            args.data.join(IDENTITY).is_file(),
-            "cannot back up {}: it has no {IDENTITY} (name the data folder with --data)",
-            args.data.display()
-        );
-        Ok(Source::Folder(&args.data))
-    }
-
-    /// Returns the identity of an aggregate on RADOS.
-    fn aggregate(&self, args: &Backup) -> Result<Option<String>> {
-        match (self, &args.rados.aggregate) {
-            (Source::Rados(connected), Some(place)) => {
-                let id = connected.id()?.with_context(|| rados::missing(place))?;
-                Ok(Some(id.to_string()))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        match self {
-            Source::Folder(folder) => {
-                let path = folder.join(name);
-                small_file::read(&path).with_context(|| format!("cannot read {}", path.display()))
-            }
-            Source::Rados(connected) => {
-                let read = connected.read_file(name);
-                read.with_context(|| format!("cannot read {name}"))
-            }
-        }
-    }
-
-    /// Copies the catalog, unless it is in PostgreSQL. Returns the contents of the copy.
-    fn copy_catalog(&self, url: &str, target: &Path) -> Result<Option<Vec<u8>>> {
-        let copy = target.join(CATALOG);
-        match self {
-            Source::Rados(_) if weir_control::file_of(url).is_none() => Ok(None),
-            Source::Rados(_) => {
-                let bytes = self.read(CATALOG)?;
-                if let Some(bytes) = &bytes {
-                    write(target, CATALOG, bytes)?;
-                }
-                Ok(bytes)
-            }
-            Source::Folder(_) => {
-                let copied = plane::event_loop()?.block_on(weir_control::back_up(url, &copy));
-                let copied = copied
-                    .with_context(|| format!("cannot copy the catalog to {}", copy.display()))?;
-                copied
-                    .then(|| read_bounded(&copy, FILE_BYTES_MAX))
-                    .transpose()
-            }
-        }
-    }
-}
-
 /// Copies what an aggregate has besides the volumes' data, beside a running server.
 fn back_up(args: &Backup, target: &Path) -> Result<()> {
-    let source = Source::of(args)?;
-    let aggregate = source.aggregate(args)?;
-    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
+    let source = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let in_pool = source.pool().is_some();
+    ensure!(
+        in_pool || args.data.join(IDENTITY).is_file(),
+        "cannot back up {source}: it has no {IDENTITY} (name the data folder with --data)"
+    );
+    let aggregate = source.id_in_pool()?;
     make_empty(target)?;
     let folder = target.display();
     let task = Task::reading(
@@ -161,14 +94,16 @@ fn back_up(args: &Backup, target: &Path) -> Result<()> {
     )?;
     let mut files = Vec::new();
     for name in copied_files() {
-        if let Some(contents) = source.read(name)? {
+        if let Some(contents) = source.read_file(name)? {
             write(target, name, &contents)?;
             files.push(Entry::describe(name, &contents));
         }
     }
-    let catalog = source.copy_catalog(&url, target)?;
-    let copied = catalog.is_some();
-    files.extend(catalog.map(|bytes| Entry::describe(CATALOG, &bytes)));
+    let copied = source.copy_catalog(target)?;
+    if copied {
+        let contents = read_bounded(&target.join(CATALOG), FILE_BYTES_MAX)?;
+        files.push(Entry::describe(CATALOG, &contents));
+    }
     let names: Vec<_> = files.iter().map(|entry| entry.name.clone()).collect();
     let manifest = Manifest {
         magic: MAGIC.to_owned(),
@@ -196,9 +131,9 @@ fn back_up(args: &Backup, target: &Path) -> Result<()> {
             "The catalog is in PostgreSQL and not in the backup: use pg_dump."
         )?;
     }
-    let data = match &args.rados.aggregate {
-        Some(_) => "the volumes' data",
-        None => "the volumes' data (device and log) and a pair's configuration",
+    let data = match in_pool {
+        true => "the volumes' data",
+        false => "the volumes' data (device and log) and a pair's configuration",
     };
     writeln!(
         out,
@@ -208,87 +143,69 @@ fn back_up(args: &Backup, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Verifies a backup, then puts it with the aggregate on RADOS that it is of.
-fn restore_to(connected: &Connected, place: &Place, args: &Restore) -> Result<()> {
-    let task = Task::reading(
-        &format!("restoring to {place}"),
-        "run it again; files that are restored stay so",
-    )?;
+/// Verifies a backup, then makes a data folder of it, or gives it to its aggregate on RADOS.
+pub fn restore(args: &Restore) -> Result<()> {
+    let place = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let in_pool = place.pool().is_some();
+    let left = match in_pool {
+        true => "run it again; files that are restored stay so".to_owned(),
+        false => format!("{place} is not restored, and no server serves it: delete it"),
+    };
+    let task = Task::reading(&format!("restoring to {place}"), &left)?;
     let (of, contents) = verified(&args.folder)?;
-    let id = connected.id()?.with_context(|| rados::missing(place))?;
-    ensure!(
-        of.as_deref() == Some(&*id.to_string()),
-        "cannot restore to {place}: it is aggregate {id}, and the backup is of {}",
-        of.as_deref().unwrap_or("a data folder")
-    );
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let catalog = args.catalog.as_deref();
-    let held = Held::of(connected, place, &args.data, catalog, &clock)?;
-    held.replace_files(&contents)?;
+    match place.id_in_pool()? {
+        Some(id) => {
+            ensure!(
+                of.as_ref() == Some(&id),
+                "cannot restore to {place}: it is aggregate {id}, and the backup is of {}",
+                of.as_deref().unwrap_or("a data folder")
+            );
+            place.take("restore to")?.replace_files(&contents)?;
+        }
+        None => {
+            ensure!(
+                of.is_none(),
+                "cannot restore from {}: it is of an aggregate on RADOS (name that with --aggregate)",
+                args.folder.display()
+            );
+            make_folder(&args.data, &contents)?;
+        }
+    }
     drop(task);
     let names: Vec<_> = contents.iter().map(|(name, _)| name.as_str()).collect();
     let catalog = names.contains(&CATALOG);
-    let data = json!({"aggregate": place.to_string(), "files": names, "catalog": catalog});
+    let kind = match in_pool {
+        true => "aggregate",
+        false => "folder",
+    };
+    let data = json!({kind: place.to_string(), "files": names, "catalog": catalog});
     let mut text = format!("restored to {place}: {}\n", names.join(", "));
-    if !catalog {
-        text += "The catalog was in PostgreSQL: restore it there.\n";
-    }
-    text += "Changes through the API and of users since the backup are not in it.";
+    text += match (catalog, in_pool) {
+        (true, _) => "",
+        (false, true) => "The catalog was in PostgreSQL: restore it there.\n",
+        (false, false) => {
+            "The catalog was in PostgreSQL: restore it there, and name it with --catalog.\n"
+        }
+    };
+    text += &match in_pool {
+        true => "Changes through the API and of users since the backup are not in it.".to_owned(),
+        false => format!(
+            "Put the aggregate's files device and log into {place} before a server is started: a backup has no data of volumes. Changes \
+             through the API and of users since the backup are not in it, and a pair is to be made again (weir pair create)."
+        ),
+    };
     args.output.print(&data, text)
 }
 
-/// Verifies a backup, then makes a data folder of it, or gives it to its aggregate on RADOS.
-pub fn restore(args: &Restore) -> Result<()> {
-    let connected = rados::connect(&args.rados, &args.data)?;
-    if let (Some(connected), Some(place)) = (connected, &args.rados.aggregate) {
-        return restore_to(&connected, place, args);
-    }
-    let data = args.data.display();
-    let task = Task::reading(
-        &format!("restoring to {data}"),
-        &format!("{data} is not restored, and no server serves it: delete it"),
-    )?;
-    let (aggregate, contents) = verified(&args.folder)?;
-    ensure!(
-        aggregate.is_none(),
-        "cannot restore from {}: it is of an aggregate on RADOS (name that with --aggregate)",
-        args.folder.display()
-    );
-    make_empty(&args.data)?;
-    // The identity last: without it a server refuses the folder, so an incomplete restore is not
-    // served.
+/// Makes a data folder of files. The identity is written last: without it a server refuses the
+/// folder, so an incomplete restore is not served.
+fn make_folder(folder: &Path, contents: &[Contents]) -> Result<()> {
+    make_empty(folder)?;
     let (identity, rest): (Vec<_>, Vec<_>) =
         contents.iter().partition(|(name, _)| name == IDENTITY);
     for (name, bytes) in rest.into_iter().chain(identity) {
-        write(&args.data, name, bytes)?;
+        write(folder, name, bytes)?;
     }
-    drop(task);
-    let names: Vec<_> = contents.iter().map(|(name, _)| name.as_str()).collect();
-    if args.output.json {
-        let catalog = names.contains(&CATALOG);
-        let data =
-            json!({"folder": args.data.to_string_lossy(), "files": names, "catalog": catalog});
-        return args.output.print(&data, "");
-    }
-    let mut out = std::io::stdout();
-    writeln!(
-        out,
-        "restored to {}: {}",
-        args.data.display(),
-        names.join(", ")
-    )?;
-    if !names.contains(&CATALOG) {
-        writeln!(
-            out,
-            "The catalog was in PostgreSQL: restore it there, and name it with --catalog."
-        )?;
-    }
-    writeln!(
-        out,
-        "Put the aggregate's files device and log into {} before a server is started: a backup has no data of volumes. Changes \
-         through the API and of users since the backup are not in it, and a pair is to be made again (weir pair create).",
-        args.data.display()
-    )?;
     Ok(())
 }
 

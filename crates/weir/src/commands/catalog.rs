@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
+use weir_auth::ad;
 use weir_base::{Clock, Rng};
 use weir_control::levels::Levels;
 use weir_control::{
@@ -16,13 +17,11 @@ use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
-use crate::aggregate::rados;
+use crate::aggregate::place::AggregatePlace;
 use crate::cli::Rebuild;
 use crate::cli::progress::Task;
 use crate::commands::check;
 use crate::control::plane;
-use crate::serve::storage;
-use crate::sign_in::ad;
 use weir_node::backend::{self, Node};
 
 /// Opens the data folder as a server does, creates rows for the volumes that the catalog lacks, and
@@ -36,12 +35,10 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
         }
         None => Levels::built_in().context("reading the built-in service levels"),
     }?;
-    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
-    let held = rados::hold(&args.rados, &args.data, args.catalog.as_deref(), &clock)?;
-    let location = match &held {
-        Some(held) => held.location(),
-        None => storage::location(&args.data, args.log_dir.as_deref()).into(),
-    };
+    let place = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let url = place.catalog_url()?;
+    let taken = place.take("rebuild the catalog of")?;
+    let location = taken.location(args.log_dir.as_deref());
     let task = Task::reading(
         &format!("rebuilding the catalog of {}", args.data.display()),
         "run it again; what was made anew so far stays",
@@ -77,9 +74,7 @@ pub fn rebuild(args: &Rebuild) -> Result<()> {
     let ended = engine.shutdown();
     let rebuilt = rebuilt?;
     ended.map_err(|error| anyhow!("writing the last checkpoint: {error}"))?;
-    if let Some(held) = &held {
-        held.keep_catalog()?;
-    }
+    taken.keep_catalog()?;
     drop(task);
     // A server that has left its domain has the file, with nothing in it.
     let of_domain = fs::metadata(args.data.join(ad::FILE));

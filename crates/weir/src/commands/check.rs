@@ -10,11 +10,10 @@ use weir_control::Inspection;
 use weir_store::{Env, FramePool};
 use weir_volume::check::{CheckOptions, Fault, Report, check};
 
-use crate::aggregate::rados;
+use crate::aggregate::place::AggregatePlace;
 use crate::cli::Check;
 use crate::cli::progress::Task;
 use crate::control::plane;
-use crate::serve::storage;
 use weir_node::os;
 
 /// Memory for reading: a share of the machine's, within these bounds.
@@ -37,11 +36,9 @@ pub fn environment() -> Result<Env> {
 /// Verifies everything and prints what is wrong, then a summary. Faults make it an error.
 pub fn run(args: &Check) -> Result<()> {
     let env = environment()?;
-    let held = rados::hold(&args.rados, &args.data, args.catalog.as_deref(), &env.clock)?;
-    let location = match &held {
-        Some(held) => held.location(),
-        None => storage::location(&args.data, args.log_dir.as_deref()).into(),
-    };
+    let place = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let taken = place.take("check")?;
+    let location = taken.location(args.log_dir.as_deref());
     let left = match args.repair {
         true => "run it again; a repair that was cut short loses nothing",
         false => "nothing was changed",
@@ -55,7 +52,7 @@ pub fn run(args: &Check) -> Result<()> {
     if !args.output.json {
         writeln!(std::io::stdout(), "{report}")?;
     }
-    let catalog = catalog(args, &report)?;
+    let catalog = catalog(&place.catalog_url()?, &report)?;
     if args.output.json {
         args.output.print(&data(&report, &catalog), "")?;
     } else {
@@ -94,10 +91,9 @@ fn data(report: &Report, catalog: &Inspection) -> Value {
 }
 
 /// Checks the catalog against the volumes that the aggregate has.
-fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
-    let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
+fn catalog(url: &str, report: &Report) -> Result<Inspection> {
     let runtime = plane::event_loop()?;
-    let looking = weir_control::inspect(&url, &report.aggregate, &report.names);
+    let looking = weir_control::inspect(url, &report.aggregate, &report.names);
     let mut seen = runtime.block_on(looking);
     let unread = |fault: &Fault| {
         matches!(

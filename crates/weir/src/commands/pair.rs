@@ -17,13 +17,13 @@ use weir_base::AggregateId;
 use weir_mirror::{FileWitness, Register, Side, ask};
 use weir_store::Aggregate;
 
+use crate::aggregate::place;
 use crate::cli::progress::Task;
 use crate::cli::usage;
 use crate::cli::{
     PairCommand, PairCreate, PairDecider, PairFolder, PairJoin, PairNode, PairSwitch, WitnessArgs,
 };
 use crate::commands::check;
-use crate::serve::storage;
 use weir_node::{control_socket, data_folder, port};
 use weir_pair_node::config::{Config, Mode, State, WitnessAt};
 use weir_pair_node::{Name, address, postgres, rados};
@@ -315,7 +315,7 @@ fn make(folder: &PairFolder, id: Option<AggregateId>) -> Result<String> {
             data.display()
         );
     }
-    let mut location = storage::location(data, folder.log_dir.as_deref());
+    let mut location = place::in_folder(data, folder.log_dir.as_deref());
     let env = check::environment()?;
     if data.exists() && fs::read_dir(data)?.next().is_some() {
         ensure!(

@@ -4,115 +4,41 @@
 //! switches on, and the catalog's version, which a start migrates as well, after it has copied the
 //! catalog.
 
-use std::sync::Arc;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::json;
-use weir_base::{Clock, SystemClock, small_file};
 use weir_control::CatalogVersion;
-use weir_rados_store::{Connected, Place};
 use weir_store::features::AggregateFormat;
-use weir_store::folder;
 
-use crate::aggregate::rados::{self, CATALOG, Held};
+use crate::aggregate::place::AggregatePlace;
 use crate::cli::Upgrade;
 use crate::cli::progress::Task;
 use crate::control::plane;
 
-/// Place of the aggregate.
-enum At<'a> {
-    /// The data folder.
-    Folder,
-    /// Objects that a server may own.
-    Rados(Connected, &'a Place),
-}
-
-impl At<'_> {
-    fn of(args: &Upgrade) -> Result<At<'_>> {
-        let connected = rados::connect(&args.rados, &args.data)?;
-        Ok(match (connected, &args.rados.aggregate) {
-            (Some(connected), Some(place)) => At::Rados(connected, place),
-            _ => At::Folder,
-        })
-    }
-
-    fn format(&self, args: &Upgrade) -> Result<AggregateFormat> {
-        match self {
-            At::Folder => Ok(folder::format(&args.data)?),
-            At::Rados(connected, place) => {
-                connected.format()?.with_context(|| rados::missing(place))
-            }
-        }
-    }
-
-    /// Returns the version of the catalog as it is, with a server or without one.
-    fn catalog_version(&self, args: &Upgrade) -> Result<CatalogVersion> {
-        let runtime = plane::event_loop()?;
-        let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
-        let version = |url: &str| {
-            let read = runtime.block_on(weir_control::version(url));
-            read.context("reading the catalog's version")
-        };
-        let (At::Rados(connected, _), Some(_)) = (self, weir_control::file_of(&url)) else {
-            return version(&url);
-        };
-        // The folder's copy may be an old one.
-        let folder = tempfile::tempdir().context("making a folder for a copy of the catalog")?;
-        if let Some(bytes) = connected.read_file(CATALOG)? {
-            small_file::replace(folder.path(), CATALOG, &bytes)?;
-        }
-        version(&plane::catalog(None, folder.path())?)
-    }
-
-    /// Keeps servers away from an aggregate on RADOS; a folder is locked while it is changed.
-    fn hold(&self, args: &Upgrade) -> Result<Option<Held>> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        match self {
-            At::Folder => match folder::holder(&args.data) {
-                Some(process) => bail!(
-                    "cannot upgrade {}: process {process} is serving it (stop it first, or pass --dry-run)",
-                    args.data.display()
-                ),
-                None => Ok(None),
-            },
-            At::Rados(connected, place) => {
-                let catalog = args.catalog.as_deref();
-                Held::of(connected, place, &args.data, catalog, &clock).map(Some)
-            }
-        }
-    }
-}
-
 /// Reports the format, and unless it is a dry run switches on what is off and migrates the catalog.
 pub fn run(args: &Upgrade) -> Result<()> {
-    let at = At::of(args)?;
-    let format = at.format(args)?;
-    let catalog = at.catalog_version(args)?;
+    let place = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let format = place.format()?;
+    let catalog = place.catalog_version()?;
     let mut switched = Vec::new();
     let mut migrated = false;
     if !args.dry_run {
-        let held = at.hold(args)?;
+        let taken = place.take("upgrade")?;
         // The catalog comes first: it may lack space, and it has a copy to go back to.
         if catalog.is_older() {
             let _task = Task::reading(
                 "migrating the catalog",
                 "run it again; a migration is made as a whole or not at all",
             )?;
-            let url = plane::catalog(args.catalog.as_deref(), &args.data)?;
+            let url = place.catalog_url()?;
             let migrating = weir_control::migrate(&url);
             let runtime = plane::event_loop()?;
             runtime
                 .block_on(migrating)
                 .context("migrating the catalog")?;
-            if let Some(held) = &held {
-                held.keep_catalog()?;
-            }
+            taken.keep_catalog()?;
             migrated = true;
         }
-        switched = match &held {
-            Some(held) => held.switch_features_on()?,
-            None => folder::switch_features_on(&args.data)?,
-        };
+        switched = taken.switch_features_on()?;
     }
     let data = json!({
         "data": args.data.to_string_lossy(),

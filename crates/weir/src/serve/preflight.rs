@@ -3,33 +3,28 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use weir_rados_store::Connected;
-use weir_store::folder::Folder;
 
 use crate::cli::Serve;
 use crate::cli::endpoint::ApiAddress;
 use crate::control::plane;
 use weir_auth::library;
 
-use crate::aggregate::rados;
+use crate::aggregate::place::AggregatePlace;
 use crate::cli::usage;
 use crate::control::{bucket, instances};
 use crate::protocols::{referrals, tls};
 use weir_node::exports;
 
 /// Checks the options, the files that they name and the catalog. Returns true for a first start,
-/// which creates the aggregate, and the connection to an aggregate on RADOS.
+/// which creates the aggregate, and the aggregate's place.
 ///
 /// # Errors
 /// An option or file is invalid; the cluster cannot be reached; the catalog cannot be opened, or
 /// belongs to another aggregate.
-pub fn check(args: &Serve) -> Result<(bool, Option<Connected>)> {
+pub fn check(args: &Serve) -> Result<(bool, AggregatePlace<'_>)> {
     options(args)?;
-    let aggregate = rados::connect(&args.rados, &args.data)?;
-    let exists = match &aggregate {
-        Some(aggregate) => aggregate.exists()?,
-        None => Folder::exists(&args.data)?,
-    };
+    let aggregate = AggregatePlace::find(&args.rados, &args.data, args.catalog.as_deref())?;
+    let exists = aggregate.exists()?;
     if !exists {
         check_first(args)?;
     }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::net::TcpStream;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -19,9 +18,9 @@ use weir_base::{BLOCK_SIZE, Budget, Clock, Rng, SystemRng};
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
 use weir_control::CatalogCopy;
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
-use weir_rados_store::{Connected, Sizes, Waiting};
+use weir_rados_store::{Sizes, Waiting};
 use weir_smb::negotiate::Protection;
-use weir_store::aggregate::{FolderLocation, Location};
+use weir_store::aggregate::Location;
 use weir_store::layout::MAX_BLOCKS;
 use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::grace::{GRACE, Records};
@@ -31,6 +30,7 @@ use weir_vfs::{ExportTable, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::aggregate::log_device;
+use crate::aggregate::place::{AggregatePlace, in_folder};
 use crate::aggregate::rados::{Held, Served};
 use crate::aggregate::{kept_files, standby};
 use crate::cli::endpoint::ApiAddress;
@@ -186,7 +186,7 @@ impl Opened {
     /// `starting` tells people how far the log has been replayed.
     pub fn open(
         args: &Serve,
-        aggregate: Option<&Connected>,
+        aggregate: &AggregatePlace<'_>,
         memory: Size,
         clock: &Arc<dyn Clock>,
         starting: &Starting,
@@ -672,14 +672,14 @@ fn kept(
 /// Returns where the aggregate is, and the ownership of one on RADOS.
 fn place(
     args: &Serve,
-    aggregate: Option<&Connected>,
+    aggregate: &AggregatePlace<'_>,
     memory: Size,
     paired: bool,
     clock: &Arc<dyn Clock>,
     starting: &Starting,
 ) -> Result<(Location, Option<Held>)> {
     let most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG);
-    if let (Some(connected), Some(place)) = (aggregate, &args.rados.aggregate) {
+    if let Some((connected, place)) = aggregate.pool() {
         ensure!(
             !paired,
             "{} is a node of a pair, whose aggregate is in the folder: leave out --aggregate",
@@ -703,7 +703,7 @@ fn place(
         };
         return Ok((held.location(), Some(held)));
     }
-    let mut location = location(&args.data, args.log_dir.as_deref());
+    let mut location = in_folder(&args.data, args.log_dir.as_deref());
     if let Some(size) = args.size {
         location.max_blocks = size.0 / BLOCK_SIZE as u64;
         location.device_blocks = location.device_blocks.min(location.max_blocks);
@@ -712,14 +712,6 @@ fn place(
     location.pace = args.pace_disk;
     location.log_lost = log_device::is_lost(args, paired)?;
     Ok((location.into(), None))
-}
-
-/// Returns the places of the files of `data`.
-pub fn location(data: &Path, log_dir: Option<&Path>) -> FolderLocation {
-    FolderLocation {
-        log: log_dir.map(Path::to_owned),
-        ..FolderLocation::new(data)
-    }
 }
 
 /// Services of the event loops.
