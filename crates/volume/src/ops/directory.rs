@@ -40,6 +40,14 @@ pub(crate) enum Search {
 }
 
 impl Search {
+    /// Returns the entry, if there is one.
+    pub(crate) fn hit(self) -> Option<Hit> {
+        match self {
+            Search::Hit(hit) => Some(hit),
+            Search::Miss(_) => None,
+        }
+    }
+
     /// Returns the result of a search in a directory whose change number was `then`, if that is
     /// still current: every change of a directory's entries raises it.
     pub(crate) fn still(self, then: u64, st: &State) -> Option<Search> {
