@@ -8,16 +8,16 @@
 
 use crate::context::run::{CommandResult, Failure, Operand, Run};
 use crate::context::step::{Claimed, Found, Step};
-use crate::info::access::{allowed, denied, listed, modes};
+use crate::info::access::{allowed, listed};
 use crate::info::entry::{self, attributes};
 use crate::info::shown::{Said, Shown, put_response};
 use crate::info::{apple, previous, reparse};
-use crate::open::deletions::{Marker, What};
-use crate::open::durable::{self, Durable};
+use crate::open::durable;
 use crate::open::leases::{self, Hold};
 use crate::open::persistent::Deletes;
-use crate::open::session::{Access, File, Kind, Named, Open, Session, Target, Tree};
+use crate::open::session::{Access, Kind, Named, Open, Session, Target, Tree};
 use crate::open::shares;
+use crate::ops::claim::action;
 use crate::ops::quota;
 use crate::ops::request::{Disposition, Request, Shared, option};
 use crate::pipes::pipe::Pipe;
@@ -25,11 +25,10 @@ use crate::proto::mask::{self, generic};
 use crate::proto::status::Status;
 use crate::proto::{filter, names};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weir_base::invariant;
-use weir_vfs::claims::{Marked, Modes, OpenRequest, Opened, Removal, When};
-use weir_vfs::grace::Kinds;
+use weir_vfs::claims::When;
 use weir_vfs::volume::{Attr, CreateHow, FileKind, SetAttr};
 use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Stop, Suspend};
 
@@ -38,14 +37,6 @@ use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Namespace, Stop, Suspen
 const MODE: u32 = 0o777;
 const FILE_UMASK: u32 = 0o133;
 const DIRECTORY_UMASK: u32 = 0o022;
-
-/// CreateAction (§2.2.14).
-mod action {
-    pub const SUPERSEDED: u32 = 0;
-    pub const OPENED: u32 = 1;
-    pub const CREATED: u32 = 2;
-    pub const OVERWRITTEN: u32 = 3;
-}
 
 /// Result of walking a path.
 enum Walked {
@@ -458,197 +449,9 @@ impl<'a> Run<'a> {
         Ok(granted)
     }
 
-    /// Enters the claim, and the open.
-    fn claim(
-        &mut self,
-        session: &Arc<Session>,
-        tree: &Tree,
-        operand: &Operand<'_>,
-        found: &Found,
-        granted: u32,
-        request: &Request,
-    ) -> Result<Arc<Open>, Stop<Failure>> {
-        let pin = operand.pin(&mut self.c.cx)?;
-        let file = operand.file_id();
-        let directory = found.attr.kind == FileKind::Directory;
-        let goes = request.asks(option::DELETE_ON_CLOSE);
-        if goes && directory && !found.made && !self.is_empty(session, file, &session.walker)? {
-            return Err(Status::DIRECTORY_NOT_EMPTY.into());
-        }
-        let id = self.s.open_number();
-        let live = file.namespace == Namespace::Live;
-        let binds = modes(granted) != Modes::NONE || granted & mask::DELETE != 0;
-        // Clients of NFS had claims of files alone, and none of what is new.
-        let old = live && !directory && !found.made && found.base.is_none();
-        if old && binds {
-            let has = |modes: Modes| self::modes(granted).any(modes);
-            let writes = has(Modes::WRITE | Modes::DELETE) || request.disposition.cuts();
-            // Clients of NFS open nothing for deletion.
-            let denies = denied(request.share).any(Modes::BOTH);
-            let against = Kinds::against_open(has(Modes::READ), writes, denies);
-            self.outlast_grace(against, file)?;
-        }
-        let may_cache = !old || !self.s.vfs.grace.binds(Kinds::ALL, file);
-        let caches = live && !directory && may_cache;
-        let of_directory = |wanted: leases::Wanted| {
-            let can = session.negotiated.offer.has_directory_leases();
-            wanted.of_directory().filter(|_| can)
-        };
-        let asked = self.lease(request);
-        let parent = asked.and_then(|wanted| wanted.parent(&session.client));
-        let lease = match directory {
-            true => asked.and_then(of_directory),
-            false => asked,
-        };
-        // Whether it gets one or not.
-        if let Some(wanted) = &asked
-            && self.s.leases.is_elsewhere(session, file, wanted)
-        {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        let lease = lease.filter(|_| live && may_cache);
-        let attached = match &lease {
-            None => None,
-            Some(wanted) => {
-                let (leases, number) = (&self.s.leases, || self.s.open_number());
-                Some(leases.attach(session, (file, directory), wanted, number)?)
-            }
-        };
-        // Under a lease as the client that holds it, which may have come from another address.
-        let client = attached
-            .as_ref()
-            .map_or(&session.client, |a| &a.owner().client);
-        let owner = leases::owner(client, id);
-        let key = attached
-            .as_ref()
-            .map_or(&owner.who, |a| &a.owner().who)
-            .clone();
-        let access = modes(granted);
-        let deny = match access {
-            Modes::NONE => Modes::NONE,
-            _ => denied(request.share),
-        };
-        let claimed = file.namespace == Namespace::Live;
-        let vfs = &self.s.vfs;
-        if goes && claimed && !directory && !found.made {
-            crate::ops::delete::outlast_caches(vfs, file, Access::Made(&owner, &key))?;
-        }
-        if claimed {
-            let open = OpenRequest {
-                owner: &owner,
-                key: &key,
-                access,
-                deny,
-                enforced: true,
-                overwrite: request.disposition.cuts() && !found.made,
-            };
-            let (address, ask) = (owner.client.address, || vfs.claims.open(file, &open));
-            match self.s.with_room(address, ask, |o| *o == Opened::Full) {
-                Opened::Granted => {}
-                Opened::Denied => return Err(Status::SHARING_VIOLATION.into()),
-                Opened::DeletePending => return Err(Status::DELETE_PENDING.into()),
-                Opened::Breaking(ticket) => return Err(Suspend::Recall(ticket).into()),
-                Opened::Full => return Err(Status::INSUFFICIENT_RESOURCES.into()),
-            }
-        }
-        let hold = match (attached, &lease) {
-            (Some(attached), Some(wanted)) => {
-                self.c.lease = Some(self.s.leases.grant(&attached, wanted));
-                Hold::Lease(attached)
-            }
-            _ if caches => {
-                let oplock = self
-                    .s
-                    .leases
-                    .oplock(session, id, file, &owner, request.oplock);
-                oplock.map_or(Hold::Nothing, Hold::Oplock)
-            }
-            _ => Hold::Nothing,
-        };
-        let wanted = self.durable(request);
-        let action = match (found.made, request.disposition) {
-            (true, _) => action::CREATED,
-            (false, Disposition::Supersede) => action::SUPERSEDED,
-            (false, disposition) if disposition.cuts() => action::OVERWRITTEN,
-            (false, _) => action::OPENED,
-        };
-        let open = Arc::new(Open {
-            id,
-            session: AtomicU64::new(0),
-            tree: AtomicU32::new(tree.id),
-            kind: Kind::File(Box::new(File {
-                id: file,
-                directory: AtomicBool::new(directory),
-                base: found.base,
-                named: Mutex::new(found.named.clone()),
-                listing: Mutex::default(),
-                position: AtomicU64::new(0),
-                locks: Mutex::default(),
-                sequences: Mutex::default(),
-                claimed,
-                watch: Mutex::default(),
-                unreported: AtomicU32::new(0),
-                pin,
-                posix: request.posix.is_some(),
-            })),
-            access: granted,
-            owner,
-            key,
-            durable: wanted
-                .filter(|_| hold.outlives() && !directory)
-                .map(Durable::new),
-            persistent: OnceLock::new(),
-            parent,
-            create_guid: match wanted {
-                Some(durable::Wanted::Second { guid, .. }) => {
-                    Some((session.negotiated.offer.guid, guid))
-                }
-                _ => None,
-            },
-            hold,
-            action: AtomicU32::new(action),
-            sequence: AtomicU16::new(self.header.sequence),
-            write_through: request.asks(option::WRITE_THROUGH),
-        });
-        if goes && let Some(dir) = found.named.dir {
-            let removal = Removal {
-                dir,
-                name: Arc::from(&*found.named.name),
-                alone: request.posix.is_some(),
-            };
-            let deletions = &self.s.news.deletions;
-            let what = What::of(found.base.as_ref());
-            let by = (self.conn.peer, self.security());
-            let marker = Marker::of(session, open.parent.clone(), by);
-            deletions.mark(file, marker, what);
-            match vfs.claims.mark(file, &open.owner, When::OnClose, &removal) {
-                Marked::Yes => {}
-                Marked::NotOpen | Marked::Full => {
-                    deletions.unmark(file);
-                    open.end(vfs, &self.s.leases);
-                    return Err(Status::INSUFFICIENT_RESOURCES.into());
-                }
-            }
-        }
-        let moves = self.s.moves.read();
-        if let Some(file) = open.file().filter(|file| file.claimed) {
-            let mut named = file.named.lock();
-            moves.follow(self.c.walked, file.id.volume, &mut named.path);
-        }
-        let added = session.add(Arc::clone(&open));
-        drop(moves);
-        if !added {
-            open.end(vfs, &self.s.leases);
-            return Err(Status::INSUFFICIENT_RESOURCES.into());
-        }
-        self.s.leases.durables.enter(&open);
-        self.c.file = Some(id);
-        Ok(open)
-    }
-
     /// The lease that is asked for, if the client may have it: from 2.1 on of version 1, from 3.0
     /// on of version 2 as well.
-    fn lease(&self, request: &Request) -> Option<leases::Wanted> {
+    pub(super) fn lease(&self, request: &Request) -> Option<leases::Wanted> {
         let second = self.conn.dialect() > Some(crate::proto::dialect::Dialect::Smb210);
         request.lease.filter(|wanted| second || !wanted.is_second())
     }

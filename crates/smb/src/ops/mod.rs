@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod breaks;
+pub(crate) mod claim;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod dfs;
