@@ -88,9 +88,134 @@ fn check(args: &Serve) -> Result<()> {
     Ok(())
 }
 
+/// Addresses that are taken before the data is touched. Nobody can connect to them yet.
+struct Ports {
+    nfs: Reserved,
+    /// True if the machine may not have the address of NFS yet, or for long.
+    early: bool,
+    /// Addresses of single Filestore instances.
+    instances: Vec<Reserved>,
+    smb: Option<Reserved>,
+}
+
+impl Ports {
+    /// Takes the addresses, once a server that ran before has left them.
+    fn reserve(args: &Serve) -> Result<Ports> {
+        let moving = weir_pair_node::Config::read(&args.data)?
+            .map_or_else(|| args.address.clone(), |config| config.addresses);
+        let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
+        predecessor::wait(&args.data);
+        let nfs = net::reserve(args.nfs, early(args.nfs)).map_err(|error| {
+            let next = "stop it, or pass --nfs ADDR:PORT";
+            port::refused(args.nfs, "NFS", next, &error)
+        })?;
+        let instances = instances::reserve(args.instance_addresses, nfs.address())?;
+        let smb = match args.smb {
+            ApiAddress::Off => None,
+            ApiAddress::At(wanted) => {
+                Some(net::reserve(wanted, early(wanted)).map_err(|error| {
+                    let next = "stop it, or pass --smb ADDR:PORT or --smb off";
+                    port::refused(wanted, "SMB", next, &error)
+                })?)
+            }
+        };
+        Ok(Ports {
+            early: early(args.nfs),
+            nfs,
+            instances,
+            smb,
+        })
+    }
+}
+
+/// Parts of a server that its metrics, its conditions and the console show.
+struct ServerParts {
+    clock: Arc<dyn Clock>,
+    connected: Arc<Connected>,
+    health: Arc<Health>,
+    mounts: Mounts,
+    smb: Option<SocketAddr>,
+    /// File of the API's certificate, known once the control plane has started.
+    api_certificate: Arc<OnceLock<PathBuf>>,
+}
+
 /// Serves until a signal ends it.
 fn run(args: &Serve) -> Result<()> {
     let mask = os::own_files_only();
+    let descriptors = descriptors()?;
+    let whole = memory(args)?;
+    let (first, aggregate) = preflight::check(args)?;
+    let ports = Ports::reserve(args)?;
+    let (address, smb) = (
+        ports.nfs.address(),
+        ports.smb.as_ref().map(Reserved::address),
+    );
+    let door = ApiListener::open(args)?;
+    let peers = plane::peers(args.replication)?;
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let wakeups = Wakeups::new(os::cores());
+    let memory = whole.0 - MEMORY_FIXED;
+    let network = memory / NETWORK_SHARE;
+    let starting = begin("opening the data folder")?;
+    let opened =
+        storage::Opened::open(args, &aggregate, Size(memory - network), &clock, &starting)?;
+    if let Some(pair) = &opened.pair {
+        // No port is listened at meanwhile.
+        starting.stands_by(PAIR_WAITS);
+        pair.settle();
+        starting.goes_on("taking over");
+    }
+    let sizes = (whole, Size(network));
+    let mut storage = storage::Storage::over(opened, args, sizes, &clock, &wakeups)?;
+    let registration = match args.no_rpcbind {
+        true => Registration::default(),
+        false => Registration::register(address),
+    };
+    let parts = ServerParts {
+        clock,
+        connected: Arc::default(),
+        health: Arc::new(Health::new(storage.engine())),
+        mounts: Mounts {
+            nfs: address,
+            smb: smb.map(|address| address.port()),
+            registered: registration.has_locks(),
+        },
+        smb,
+        api_certificate: Arc::default(),
+    };
+    let plane = start_plane(args, &storage, &parts, door, peers)?;
+    // A server that takes over from here on has to have them.
+    storage.keep_files()?;
+    describe(args, &storage, &plane, &parts, whole);
+    let sampler = start_sampler(&mut storage, &plane, &parts)?;
+    let watch = start_watch(&mut storage, &plane, &parts)?;
+    let settings = settings(args, network, descriptors, &parts);
+    let event_loops = Cores::start(&settings, &wakeups, &storage.protocols())
+        .context("starting the event loops")?;
+    let running = Running {
+        registration,
+        watch,
+        sampler,
+        plane,
+        event_loops,
+        pair: storage.pair(),
+        storage,
+    };
+    let ready = |running: &Running| {
+        drop(starting);
+        running.announce(args, &parts, first, mask)
+    };
+    let runtime = plane::event_loop()?;
+    let tasks = tokio::task::LocalSet::new();
+    let serving = running.serve(args, ports, &parts, &wakeups, ready);
+    let stop = tasks.block_on(&runtime, serving);
+    // The listeners are in the runtime, and are closed after all else.
+    running.stop(stop)
+}
+
+/// Raises the limit of open files as far as it goes, and returns it.
+fn descriptors() -> Result<u64> {
     let descriptors = os::raise_descriptor_limit();
     anyhow::ensure!(
         descriptors >= limits::LEAST_DESCRIPTORS,
@@ -103,91 +228,44 @@ fn run(args: &Serve) -> Result<()> {
             limits::OWN_DESCRIPTORS
         );
     }
-    let memory = memory(args)?;
-    let (first, aggregate) = preflight::check(args)?;
-    let moving = weir_pair_node::Config::read(&args.data)?
-        .map_or_else(|| args.address.clone(), |config| config.addresses);
-    // It is not there yet, and may not be for long.
-    let early = |at: SocketAddr| moving.iter().any(|address| address.ip == at.ip());
-    predecessor::wait(&args.data);
-    let listener = net::reserve(args.nfs, early(args.nfs)).map_err(|error| {
-        let next = "stop it, or pass --nfs ADDR:PORT";
-        port::refused(args.nfs, "NFS", next, &error)
-    })?;
-    let address = listener.address();
-    let instances = instances::reserve(args.instance_addresses, address)?;
+    Ok(descriptors)
+}
 
-    let smb = match args.smb {
-        ApiAddress::Off => None,
-        ApiAddress::At(wanted) => Some(net::reserve(wanted, early(wanted)).map_err(|error| {
-            let next = "stop it, or pass --smb ADDR:PORT or --smb off";
-            port::refused(wanted, "SMB", next, &error)
-        })?),
-    };
-    let smb_address = smb.as_ref().map(Reserved::address);
-
-    let door = ApiListener::open(args)?;
-    let peers = plane::peers(args.replication)?;
-
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let cores = os::cores();
-    let wakeups = Wakeups::new(cores);
-    let whole = memory;
-    let memory = Size(memory.0 - MEMORY_FIXED);
-    let network = memory.0 / NETWORK_SHARE;
-    let starting = begin("opening the data folder")?;
-    let rest = Size(memory.0 - network);
-    let opened = storage::Opened::open(args, &aggregate, rest, &clock, &starting)?;
-    if let Some(pair) = &opened.pair {
-        // No port is listened at meanwhile.
-        starting.stands_by(PAIR_WAITS);
-        pair.settle();
-        starting.goes_on("taking over");
+/// Returns the settings of the event loops, whose connections may hold `network` bytes.
+fn settings(args: &Serve, network: u64, descriptors: u64, parts: &ServerParts) -> Settings {
+    Settings {
+        cores: os::cores(),
+        ledger: Ledger::new(
+            usize::try_from(network).unwrap_or(usize::MAX),
+            usize::try_from(descriptors).unwrap_or(usize::MAX),
+        ),
+        connected: Arc::clone(&parts.connected),
+        stall: args.stall.map_or(limits::STALL, Duration::from_secs),
+        clock: Arc::clone(&parts.clock),
     }
-    let mut storage =
-        storage::Storage::over(opened, args, (whole, Size(network)), &clock, &wakeups)?;
-    let pair = storage.pair();
+}
 
-    let registration = match args.no_rpcbind {
-        true => Registration::default(),
-        false => Registration::register(address),
-    };
-    let mounts = Mounts {
-        nfs: address,
-        smb: smb_address.map(|address| address.port()),
-        registered: registration.has_locks(),
-    };
-    let metrics = storage.metrics();
-    let connected = Arc::<Connected>::default();
-    let counted = Arc::clone(&connected);
-    let api_certificate = Arc::<OnceLock<PathBuf>>::default();
-    let (dated, nfs_certificate) = (Arc::clone(&api_certificate), args.nfs_tls_cert.clone());
-    let ports = [("nfs", Some(address.port())), ("smb", mounts.smb)];
-    let health = Arc::new(Health::new(storage.engine()));
-    let others = storage.others();
-    let (shown, member) = (others.clone(), others.member.clone());
-    let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
+/// Starts the control plane, and its API at `door`.
+fn start_plane(
+    args: &Serve,
+    storage: &storage::Storage,
+    parts: &ServerParts,
+    door: Option<ApiListener>,
+    peers: Option<Reserved>,
+) -> Result<Plane> {
+    let problems = Arc::clone(&parts.health);
     let plane = Plane::start(
         &Parts {
             args,
             node: storage.node(),
-            clock: Arc::clone(&clock),
-            mounts,
+            clock: Arc::clone(&parts.clock),
+            mounts: parts.mounts,
             smb: storage.smb(),
             copy: storage.catalog_copy(),
-            pair: pair.clone(),
+            pair: storage.pair(),
             device_bytes: storage.device_bytes(),
             counters: storage.counters(),
-            metrics: Arc::new(move || {
-                let (ill, shown) = (Arc::clone(&ill), shown.clone());
-                let connections = described::connections(&counted, &ports);
-                let certificates = described::certificates(&[
-                    ("api", dated.get().map(PathBuf::as_path)),
-                    ("nfs", nfs_certificate.as_deref()),
-                ]);
-                let rest = move || ill.render() + &connections + &certificates + &shown.render();
-                Box::new(metrics.pieces().chain(std::iter::once_with(rest)))
-            }),
+            metrics: metrics(args, storage, parts),
             problems: Arc::new(move || {
                 let problems = problems.problems().into_iter();
                 let problem = |p: weir_node::health::Problem| weir_api::Problem {
@@ -203,164 +281,95 @@ fn run(args: &Serve) -> Result<()> {
         door,
         peers,
     )?;
-
-    // A server that takes over from here on has to have them.
-    storage.keep_files()?;
-    let live = storage.live();
-    let certificate = plane.tls().map(|tls| tls.certificate);
-    if let Some(path) = &certificate {
+    if let Some(tls) = plane.tls() {
         // Once a start.
-        let _ = api_certificate.set(path.clone());
+        let _ = parts.api_certificate.set(tls.certificate);
     }
-    let described = Server {
-        clock: Arc::clone(&clock),
-        began: clock.now().secs,
-        addresses: served(args, address, smb_address, &plane),
-        protocols: match smb_address {
+    Ok(plane)
+}
+
+/// Returns what `/metrics` is made of.
+fn metrics(args: &Serve, storage: &storage::Storage, parts: &ServerParts) -> weir_api::Metrics {
+    let ports = [
+        ("nfs", Some(parts.mounts.nfs.port())),
+        ("smb", parts.mounts.smb),
+    ];
+    let (metrics, others) = (storage.metrics(), storage.others());
+    let (health, connected) = (Arc::clone(&parts.health), Arc::clone(&parts.connected));
+    let (api, nfs) = (
+        Arc::clone(&parts.api_certificate),
+        args.nfs_tls_cert.clone(),
+    );
+    Arc::new(move || {
+        let (health, others) = (Arc::clone(&health), others.clone());
+        let connections = described::connections(&connected, &ports);
+        let certificates = described::certificates(&[
+            ("api", api.get().map(PathBuf::as_path)),
+            ("nfs", nfs.as_deref()),
+        ]);
+        let rest = move || health.render() + &connections + &certificates + &others.render();
+        Box::new(metrics.pieces().chain(std::iter::once_with(rest)))
+    })
+}
+
+/// Describes the server to the console and to clients of the API.
+fn describe(
+    args: &Serve,
+    storage: &storage::Storage,
+    plane: &Plane,
+    parts: &ServerParts,
+    memory: Size,
+) {
+    let server = Server {
+        clock: Arc::clone(&parts.clock),
+        began: parts.clock.now().secs,
+        addresses: served(args, parts.mounts.nfs, parts.smb, plane),
+        protocols: match parts.smb {
             Some(_) => vec!["NFSV3", "NFSV4", "SMB"],
             None => vec!["NFSV3", "NFSV4"],
         },
-        certificate: certificate.clone(),
-        memory: whole,
+        certificate: parts.api_certificate.get().cloned(),
+        memory,
         folder: std::path::absolute(&args.data).unwrap_or_else(|_| args.data.clone()),
         engine: storage.engine(),
         control: plane.control(),
     };
-    described::begin(&live, pair.clone(), described);
+    described::begin(&storage.live(), storage.pair(), server);
+}
+
+/// Starts what measures, and looks for conditions, once a second.
+fn start_sampler(
+    storage: &mut storage::Storage,
+    plane: &Plane,
+    parts: &ServerParts,
+) -> Result<Sampler> {
     let finder = Finder::new(conditions::Sources {
-        live,
+        live: storage.live(),
         engine: storage.engine(),
-        health: Arc::clone(&health),
+        health: Arc::clone(&parts.health),
         vfs: storage.node().vfs(),
         control: plane.control(),
         replication: plane.replication().context("replication")?,
-        pair: pair.clone(),
-        member,
-        certificate,
+        pair: storage.pair(),
+        member: storage.others().member,
+        certificate: parts.api_certificate.get().cloned(),
         scrubs: storage.metrics().scrubs(),
     });
     let each_second = each_second(finder, storage.take_directory());
-    let sampler = Sampler::start(storage.metrics(), Arc::clone(&clock), each_second)?;
+    Sampler::start(storage.metrics(), Arc::clone(&parts.clock), each_second)
+}
 
-    let watch = match storage.watched() {
-        Some((files, room)) => {
-            let catalog = plane.catalog_file();
-            let control = plane.control();
-            Some(Watch::start(
-                files,
-                catalog.as_deref(),
-                room,
-                health,
-                control,
-            )?)
-        }
-        None => None,
+/// Starts what watches the data folder and the catalog, if they are files.
+fn start_watch(
+    storage: &mut storage::Storage,
+    plane: &Plane,
+    parts: &ServerParts,
+) -> Result<Option<Watch>> {
+    let Some((files, room)) = storage.watched() else {
+        return Ok(None);
     };
-
-    let settings = Settings {
-        cores,
-        ledger: Ledger::new(
-            usize::try_from(network).unwrap_or(usize::MAX),
-            usize::try_from(descriptors).unwrap_or(usize::MAX),
-        ),
-        connected: Arc::clone(&connected),
-        stall: args.stall.map_or(limits::STALL, Duration::from_secs),
-        clock,
-    };
-    let status = format!("serving on {address}");
-    let rpc = storage.rpc();
-    let event_loops = Cores::start(&settings, &wakeups, &storage.protocols())
-        .context("starting the event loops")?;
-
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the event loop")?;
-    let tasks = tokio::task::LocalSet::new();
-    let stop: Result<&'static str> = tasks.block_on(&runtime, async {
-        let (mut term, mut int) = (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        );
-        let hangups = signal(SignalKind::hangup())?;
-        tokio::task::spawn_local(reload::on_hangup(hangups, rpc, plane.tls(), status.clone()));
-        if let Some(interval) = notify::watchdog() {
-            tokio::task::spawn_local(watchdog(interval, wakeups.clone()));
-        }
-        // From here on requests are taken, and none that was sent before.
-        let listener = listener.listen().with_context(|| format!("cannot listen on {address}"))?;
-        tokio::spawn(net::accept(
-            listener,
-            event_loops.queues(),
-            storage::Wire::Rpc,
-        ));
-        for listener in instances::listen(instances)? {
-            let queues = event_loops.queues();
-            tokio::spawn(net::accept(listener, queues, storage::Wire::Rpc));
-        }
-        if let Some(block) = args.instance_addresses {
-            instances::report(block);
-        }
-        if let Some(listener) = smb {
-            let listener = listener.listen().context("cannot listen for SMB")?;
-            let (queues, wire) = (event_loops.queues(), storage::Wire::Smb);
-            tokio::spawn(net::accept(listener, queues, wire));
-            let service = storage.smb();
-            tokio::task::spawn_local(async move {
-                let mut tick = tokio::time::interval(Duration::from_secs(1));
-                loop {
-                    tick.tick().await;
-                    service.tick();
-                }
-            });
-        }
-        let datagrams = net::datagrams(address, early(address), storage.rpc(), Arc::clone(&settings.clock), weir_nfs::rpc::is_for_datagrams);
-        match datagrams {
-            Ok(serving) => {
-                tokio::task::spawn_local(serving);
-            }
-            Err(error) => tracing::warn!(
-                "cannot bind UDP port {}: {} (clients of NFSv3 that restart keep their locks until it is free and Weir restarts)",
-                address.port(),
-                port::reason(address, port::UDP, &error)
-            ),
-        }
-        tokio::task::spawn_local(callbacks::run(storage.service()));
-        let here = tokio::runtime::Handle::current();
-        let run = move |work| drop(here.spawn(work));
-        storage.service().run_in_background(Arc::new(run));
-        let ready = Ready {
-            mounts,
-            api: plane.api(),
-            smb: smb_address,
-            created: (first && storage.is_new()).then(|| storage.created(args)),
-            exports: &storage.node().exports(),
-        };
-        others.serve(Serving {
-            control: plane.control(),
-            connections: Arc::new(PairConnections(Arc::clone(&connected))),
-            counters: storage.counters(),
-        })?;
-        drop(starting);
-        announce(&ready, args, mask)?;
-        notify::ready(&status);
-        let signal = tokio::select! {
-            _ = term.recv() => "SIGTERM",
-            _ = int.recv() => "SIGINT",
-            () = others.switched() => SWITCH,
-        };
-        Ok(signal)
-    });
-    let running = Running {
-        registration,
-        watch,
-        sampler,
-        plane,
-        event_loops,
-        pair,
-        storage,
-    };
-    running.stop(stop)
+    let (catalog, health) = (plane.catalog_file(), Arc::clone(&parts.health));
+    Watch::start(files, catalog.as_deref(), room, health, plane.control()).map(Some)
 }
 
 /// A server that runs.
@@ -375,6 +384,100 @@ struct Running {
 }
 
 impl Running {
+    /// Takes requests until a signal ends the server; returns its name. `ready` is called once
+    /// clients can connect.
+    async fn serve(
+        &self,
+        args: &Serve,
+        ports: Ports,
+        parts: &ServerParts,
+        wakeups: &Wakeups,
+        ready: impl FnOnce(&Running) -> Result<()>,
+    ) -> Result<&'static str> {
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let hangups = signal(SignalKind::hangup())?;
+        let status = format!("serving on {}", parts.mounts.nfs);
+        let (rpc, tls) = (self.storage.rpc(), self.plane.tls());
+        tokio::task::spawn_local(reload::on_hangup(hangups, rpc, tls, status.clone()));
+        if let Some(interval) = notify::watchdog() {
+            tokio::task::spawn_local(watchdog(interval, wakeups.clone()));
+        }
+        self.listen(args, ports, parts)?;
+        tokio::task::spawn_local(callbacks::run(self.storage.service()));
+        let here = tokio::runtime::Handle::current();
+        let run = move |work| drop(here.spawn(work));
+        self.storage.service().run_in_background(Arc::new(run));
+        let others = self.storage.others();
+        others.serve(Serving {
+            control: self.plane.control(),
+            connections: Arc::new(PairConnections(Arc::clone(&parts.connected))),
+            counters: self.storage.counters(),
+        })?;
+        ready(self)?;
+        notify::ready(&status);
+        Ok(tokio::select! {
+            _ = term.recv() => "SIGTERM",
+            _ = int.recv() => "SIGINT",
+            () = others.switched() => SWITCH,
+        })
+    }
+
+    /// Listens for clients. From here on requests are taken, and none that was sent before.
+    fn listen(&self, args: &Serve, ports: Ports, parts: &ServerParts) -> Result<()> {
+        let address = ports.nfs.address();
+        let accept = |listener, wire| {
+            tokio::spawn(net::accept(listener, self.event_loops.queues(), wire));
+        };
+        let listener = ports.nfs.listen();
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        accept(listener, storage::Wire::Rpc);
+        for listener in instances::listen(ports.instances)? {
+            accept(listener, storage::Wire::Rpc);
+        }
+        if let Some(block) = args.instance_addresses {
+            instances::report(block);
+        }
+        if let Some(listener) = ports.smb {
+            let listener = listener.listen().context("cannot listen for SMB")?;
+            accept(listener, storage::Wire::Smb);
+            let service = self.storage.smb();
+            tokio::task::spawn_local(async move {
+                let mut tick = tokio::time::interval(Duration::from_secs(1));
+                loop {
+                    tick.tick().await;
+                    service.tick();
+                }
+            });
+        }
+        let (rpc, clock) = (self.storage.rpc(), Arc::clone(&parts.clock));
+        let is_served = weir_nfs::rpc::is_for_datagrams;
+        match net::datagrams(address, ports.early, rpc, clock, is_served) {
+            Ok(serving) => {
+                tokio::task::spawn_local(serving);
+            }
+            Err(error) => tracing::warn!(
+                "cannot bind UDP port {}: {} (clients of NFSv3 that restart keep their locks until it is free and Weir restarts)",
+                address.port(),
+                port::reason(address, port::UDP, &error)
+            ),
+        }
+        Ok(())
+    }
+
+    /// Tells people and scripts that the server is ready. `first`: the start made the data folder.
+    fn announce(&self, args: &Serve, parts: &ServerParts, first: bool, mask: u32) -> Result<()> {
+        let created = first && self.storage.is_new();
+        let ready = Ready {
+            mounts: parts.mounts,
+            api: self.plane.api(),
+            smb: parts.smb,
+            created: created.then(|| self.storage.created(args)),
+            exports: &self.storage.node().exports(),
+        };
+        announce(&ready, args, mask)
+    }
+
     /// Stops everything, the last part that was started first; `why` is the reason, or the error
     /// that ends the server.
     fn stop(self, why: Result<&'static str>) -> Result<()> {
