@@ -259,7 +259,7 @@ impl Pair {
             lines.push(("verified", verified.clone()));
         }
         if let Some(fault) = inner.fault_text() {
-            lines.push(("trouble", fault));
+            lines.push(("fault", fault));
         }
         let side = Side::from(self.config.side);
         Shown {

@@ -326,8 +326,8 @@ fn a_standby_whose_disk_has_lost_what_it_reported_as_durable_is_refused() {
     world.b.start();
     for node in [&world.a, &world.b] {
         until("it is said why", || {
-            let trouble = word(&node.shows()?, "trouble");
-            trouble.contains("had reported as durable").then_some(())
+            let fault = word(&node.shows()?, "fault");
+            fault.contains("had reported as durable").then_some(())
         });
     }
     world.b.is("in sync", "no");

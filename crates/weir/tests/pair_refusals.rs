@@ -88,7 +88,7 @@ fn a_partner_of_another_version_is_refused_by_name() {
         "{why}"
     );
     let shown = world.a.shows().unwrap();
-    assert_eq!(word(&shown, "trouble"), why);
+    assert_eq!(word(&shown, "fault"), why);
     assert_eq!(word(&shown, "role"), "primary, alone");
 }
 

@@ -1,4 +1,5 @@
-//! `weir catalog rebuild`: the catalog anew from what the engine has, while no server runs.
+//! `weir catalog rebuild`: rebuilds the catalog from the metadata of the volumes, while no server
+//! runs.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -194,8 +195,8 @@ fn report(rebuilt: &Rebuilt, member: bool) -> Result<()> {
     }
     writeln!(
         out,
-        "{} made anew. No client may use these until you say so: export policies were in the catalog alone, and SMB \
-         is left out of their protocols. What each lacks, and what opens it:",
+        "{} rebuilt. No client may use these until their export policies, which cannot be recovered from the volumes, are set again; \
+         SMB is left out of their protocols. What each lacks, and the command that sets it:",
         match volumes.len() {
             1 => "1 volume was".to_owned(),
             n => format!("{n} volumes were"),
@@ -211,13 +212,13 @@ fn report(rebuilt: &Rebuilt, member: bool) -> Result<()> {
     if member {
         writeln!(
             out,
-            "the server is a member of its domain as before; the Active Directory that pools refer to was in the catalog alone: \
+            "the server is a member of its domain as before; the Active Directory that pools refer to cannot be recovered from the volumes: \
              weir active-directories create"
         )?;
     }
     writeln!(
         out,
-        "In the catalog alone were also labels, descriptions, storage pools without volumes, policies by name, tokens (weir tokens create) and the audit log."
+        "Not recoverable from the volumes are also labels, descriptions, storage pools without volumes, policies by name, tokens (weir tokens create) and the audit log."
     )?;
     Ok(())
 }
@@ -276,8 +277,8 @@ fn capacity(out: &mut impl Write, pool: &RebuiltPool) -> Result<()> {
     let words = match pool.known {
         true => "made larger for its volumes",
         false => {
-            "as much as its volumes need; its capacity, throughput of its own, labels, description and Active Directory were in \
-             the catalog alone"
+            "as much as its volumes need; its capacity, throughput of its own, labels, description and Active Directory \
+             cannot be recovered from the volumes"
         }
     };
     writeln!(
@@ -305,7 +306,7 @@ fn relationships(out: &mut impl Write, rebuilt: &[RebuiltVolume]) -> Result<()> 
     }
     writeln!(
         out,
-        "SnapMirror relationships, their policies, schedules, peers and throttles were in the catalog alone. Of {} only \
+        "SnapMirror relationships, their policies, schedules, peers and throttles cannot be recovered from the volumes. Of {} only \
          transfers can write, and none comes until its relationship is made again; that goes on from the newest common snapshot:",
         match copies.len() {
             1 => "1 volume".to_owned(),
