@@ -380,6 +380,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the key of the volume and the name of the snapshot that a volume is a clone of, as
     /// long as it shares blocks with them.
     fn origin(&self, key: &str) -> Result<Option<(String, String)>, BackendError>;
+    /// Returns the qtrees of a volume: their numbers and names.
+    fn trees(&self, key: &str) -> Result<Vec<(u32, String)>, BackendError>;
     /// Creates a volume, or finds it created. A capacity or mode that differs from an existing
     /// volume's is left to the calls below.
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;

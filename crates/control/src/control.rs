@@ -14,6 +14,7 @@ use crate::publish::{self, Effective};
 use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
+use crate::rules::trees;
 use crate::schedules::Schedules;
 use crate::space::Usage;
 use crate::store::{CatalogCopy, Store};
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use weir_base::network::AddressBlock;
 use weir_base::{Clock, Rng};
+use weir_relations::plan::TreePolicies;
 
 /// Seconds between two writes of a token's last use.
 const LAST_USE_SECONDS: i64 = 60;
@@ -732,6 +734,38 @@ impl Control {
         if let Some(volume) = volumes.find(|volume| *volume.key == *key) {
             adopt_snapshots::adopt_volume(&self.context, &*self.rng, &volume.name).await;
         }
+    }
+
+    /// Gives the qtrees of a copy the export policies that they have in its source, and waits until
+    /// these are in force. To be called before clients see what was copied. `key` is the engine's.
+    ///
+    /// # Errors
+    /// The catalog cannot be written, there are too many, or they are not in force in time.
+    pub async fn follow_trees(&self, key: &str, source: &TreePolicies) -> Result<(), Refusal> {
+        let view = self.view();
+        let volume = view.volumes.values().find(|volume| *volume.key == *key);
+        let Some(name) = volume.map(|volume| volume.name.clone()) else {
+            return Ok(());
+        };
+        let written = self
+            .context
+            .store
+            .commit_with_retry(|tx| -> Result<(), Refusal> {
+                let Some(volume) = tx.view.volume(&name).cloned() else {
+                    return Ok(());
+                };
+                let trees = trees::follow(&tx.view, &volume, source)?;
+                if trees != volume.trees {
+                    tx.put_volume(Volume {
+                        trees,
+                        ..Volume::clone(&volume)
+                    });
+                }
+                Ok(())
+            });
+        let (followed, generation) = written.await?;
+        followed?;
+        publish::wait_for(self.context.published.clone(), generation).await
     }
 
     /// Refuses every change from now on, because the catalog is not where the next start expects

@@ -62,6 +62,7 @@ pub use open_error::OpenError;
 pub use quota::{NewQuotaRule, QuotaLimits, QuotaRule, QuotaRuleChange, QuotaSubject, Quotas};
 pub use rebuild::{CopyOf, Rebuilt, RebuiltPool, RebuiltVolume};
 pub use refusal::{Refusal, Status};
+pub use rules::trees::names as tree_policies;
 pub use secret::Secret;
 pub use store::CatalogCopy;
 pub use timestamp::Stamp;

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::SnapshotIdentity;
+use weir_relations::plan::TreePolicies;
 
 /// Labels of a resource.
 pub type Labels = BTreeMap<String, String>;
@@ -332,6 +333,9 @@ pub struct Backup {
     pub bytes: u64,
     /// Bytes that were uploaded for it.
     pub uploaded: u64,
+    /// Export policies of its qtrees that had their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub trees: TreePolicies,
     /// Schedule that made it; its oldest backups are deleted when there are too many. `None`: a
     /// user made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -419,10 +423,17 @@ pub struct KerberosRules {
 /// Export policy of a qtree that has its own. Clients need the volume's as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TreeExport {
-    /// [`crate::NamedPolicy::id`]; `None`: the server's default.
+    /// [`crate::NamedPolicy::id`]; `None`: the server's default, or an unknown policy.
     pub policy: Option<u64>,
     /// The policy's rules; `None`: the server's default.
     pub rules: Option<Vec<ExportRule>>,
+    /// Name of the policy that the qtree had where it comes from, if there is none of that name;
+    /// empty if the name is not known either. Nobody is admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<Arc<str>>,
+    /// True if it was taken over from the volume that this one is a copy of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copied: bool,
 }
 
 /// A rule of an export policy, as the client wrote it.

@@ -3,7 +3,8 @@
 //! Engine volumes that the catalog does not know get rows again, from their records
 //! ([`crate::record`]). The rows have name, share, paths, capacity, pool and service level or tier,
 //! security style, share settings and quota rules. Their snapshots are adopted as at any start.
-//! Values that a record lacks get safe defaults: export rules admit no client, schedules are off.
+//! Values that a record lacks get safe defaults: export rules admit no client, also those of qtrees
+//! whose policies are not in the catalog, and schedules are off.
 //! Export rules do not apply to users of SMB, so that protocol is left out until it is set again. A
 //! volume without a readable record is named by its key and gets the engine's limit as its
 //! capacity. Pools are made as large as their volumes need. Every difference is reported
@@ -14,7 +15,9 @@ use crate::backend::{VolumeState, is_keyed};
 use crate::bootstrap;
 use crate::catalog::Catalog;
 use crate::jobs::JobContext;
-use crate::model::{Pool, Presentation, Protocol, QosType, SecurityStyle, Tiered, Volume};
+use crate::model::{
+    Pool, Presentation, Protocol, QosType, SecurityStyle, Tiered, TreeExport, Volume,
+};
 use crate::name::{Name, Place, SnapshotName, VolumeName};
 use crate::open_error::OpenError;
 use crate::record::Record;
@@ -107,6 +110,8 @@ struct Lost<'a> {
     record: Option<Record>,
     id: u64,
     snapshot: Option<(String, String)>,
+    /// Its qtrees: numbers and names.
+    trees: Vec<(u32, String)>,
 }
 
 /// Creates rows for the volumes of `engine` that the catalog does not know. `spare` are the keys
@@ -119,7 +124,7 @@ pub(crate) async fn run(
     device_bytes: u64,
 ) -> Result<Rebuilt, OpenError> {
     let view = context.store.view();
-    let lost = find_lost(context, &view, engine, spare, rng).await;
+    let lost = find_lost(context, &view, engine, spare, rng).await?;
     for Lost { record, .. } in &lost {
         let tier = record.as_ref().and_then(|record| record.tier.as_ref());
         if let (Some(tier), Some(record)) = (tier, record)
@@ -191,7 +196,7 @@ async fn find_lost<'a>(
     engine: &'a [VolumeState],
     spare: &[String],
     rng: &dyn Rng,
-) -> Vec<Lost<'a>> {
+) -> Result<Vec<Lost<'a>>, OpenError> {
     let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
     let mut lost = Vec::new();
     for state in engine {
@@ -200,16 +205,19 @@ async fn find_lost<'a>(
         }
         let key = state.key.clone();
         let snapshot = context.ask(move |node| node.origin(&key)).await;
+        let key = state.key.clone();
+        let trees = context.ask_with_retries(move |node| node.trees(&key)).await;
         lost.push(Lost {
             state,
             record: Record::read(&state.annotation),
             id: (rng.next_u64() >> 1).max(1),
             snapshot: snapshot.unwrap_or_default(),
+            trees: trees.map_err(|error| OpenError::Backend(error.to_string()))?,
         });
     }
     // In the order of their creation: of two that claim a path the older has it.
     lost.sort_by_key(|lost| lost.state.number);
-    lost
+    Ok(lost)
 }
 
 fn put(
@@ -236,6 +244,8 @@ fn put(
     if had.is_none() {
         lacks.push("security style (it has UNIX now) and settings of SMB".to_owned());
     }
+    let trees = trees_for(&tx.view, lost, &name);
+    lacks.extend(unknown_policies(&trees, &lost.trees));
     let rebuilt = RebuiltVolume {
         name: name.clone(),
         paths: own.iter().map(|path| format!("/{path}")).collect(),
@@ -263,7 +273,7 @@ fn put(
         deletion_restricted: record.as_ref().is_some_and(|record| record.kept),
         protection: state.protection,
         assigned: record.as_ref().map(assigned).unwrap_or_default(),
-        trees: Default::default(),
+        trees,
         quotas: record.as_ref().map(|record| record.quotas(tx.now)).unwrap_or_default(),
         restore_of: None,
         clone_of: clone_of(&tx.view, lost, names),
@@ -283,6 +293,31 @@ fn put(
     put_pool_of(tx, &made, record.as_ref(), pool_id);
     tx.put_volume(made);
     rebuilt
+}
+
+/// Returns the export policies of a volume's qtrees. Without a record of them each qtree is closed.
+fn trees_for(view: &View, lost: &Lost<'_>, name: &VolumeName) -> BTreeMap<u32, TreeExport> {
+    let names = match &lost.record {
+        Some(record) if !record.trees_left_out => record.trees.clone(),
+        _ => lost
+            .trees
+            .iter()
+            .map(|(number, _)| (*number, None))
+            .collect(),
+    };
+    rules::trees::resolve(view, &name.place.project, &names)
+}
+
+/// Returns the lost policies of qtrees, in words for users.
+fn unknown_policies(exports: &BTreeMap<u32, TreeExport>, trees: &[(u32, String)]) -> Vec<String> {
+    let unknown = trees.iter().filter_map(|(number, tree)| {
+        let policy = exports.get(number)?.unknown.as_ref()?;
+        Some(match policy.is_empty() {
+            true => format!("export policy of qtree {tree:?}, which admits nobody now"),
+            false => format!("export policy {policy:?} of qtree {tree:?}, which admits nobody now"),
+        })
+    });
+    unknown.collect()
 }
 
 /// Returns the export paths of a volume: of those in its record the ones that are free, else new

@@ -4,9 +4,9 @@
 //! publications contain a record of each volume, which the engine stores with it as an opaque
 //! annotation, and from which `weir catalog rebuild` recreates the rows ([`crate::rebuild`]). A
 //! record contains the volume's identity and size, and the settings that clients of any protocol
-//! see: security style, share settings, visibility of snapshots, and quota rules without their
-//! descriptions and labels. It does not contain the clients that may use it. A record is written
-//! with the next checkpoint, so it may be older than the last change. An outdated export rule might
+//! see: security style, share settings, visibility of snapshots, quota rules without their
+//! descriptions and labels, and the names of the export policies of qtrees. It does not contain the
+//! clients that may use it. A record is written with the next checkpoint, so it may be older than the last change. An outdated export rule might
 //! admit a client that was excluded since. For other settings that only the catalog has it only
 //! records their existence ([`Record::lost`]), so that a rebuild can report them.
 
@@ -16,15 +16,20 @@ use crate::model::{
 };
 use crate::name::{Surface, VolumeName};
 use crate::quota::Quotas;
+use crate::rules::trees;
 use crate::timestamp::Stamp;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_relations::plan::TreePolicies;
 
-/// Maximum length in bytes without quota rules. Longer records leave out values that can be found
+/// Maximum length in bytes without quota rules and policies of qtrees. Longer records leave out values that can be found
 /// otherwise.
 const MAX: usize = weir_base::limits::ANNOTATION_PIECE;
+/// Bytes that the policies of qtrees leave for quota rules.
+const QUOTAS_AT_LEAST: usize = 20_000;
 
 /// The record of one volume, as JSON. Unknown fields are ignored and missing ones have defaults, so
 /// that records of other versions can be read.
@@ -94,6 +99,12 @@ pub(crate) struct Record {
     /// True if it has no path; the paths in `paths` stay reserved for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmounted: bool,
+    /// Export policies of qtrees that have their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub trees: TreePolicies,
+    /// True if `trees` would be too long, and is left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trees_left_out: bool,
     /// Quota rules, a line each ([`Quotas::recorded`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quotas: Vec<String>,
@@ -111,7 +122,6 @@ pub(crate) struct Record {
 fn lost(volume: &Volume) -> Vec<String> {
     let kinds = [
         (volume.export_rules.is_some(), "export policy"),
-        (!volume.trees.is_empty(), "export policies of qtrees"),
         (volume.snapshot_policy.is_some(), "snapshot schedules"),
         (volume.assigned.qos.is_some(), "QoS policy"),
         (volume.backup.is_some(), "backup policy"),
@@ -122,12 +132,20 @@ fn lost(volume: &Volume) -> Vec<String> {
 
 impl Record {
     pub fn of(view: &View, volume: &Volume) -> Record {
-        let mut record = Record::without_quotas(view, volume);
+        let mut record = Record::without_lists(view, volume);
+        let mut room = weir_volume::MAX_ANNOTATION - MAX;
+        if !volume.trees.is_empty() {
+            let trees = trees::names(view, volume);
+            let length = serde_json::to_string(&trees).map_or(usize::MAX, |text| text.len());
+            match room.checked_sub(length + QUOTAS_AT_LEAST) {
+                Some(_) => (record.trees, room) = (trees, room - length),
+                None => record.trees_left_out = true,
+            }
+        }
         if volume.quotas.is_default() {
             return record;
         }
         record.quotas_off = volume.quotas.off;
-        let room = weir_volume::MAX_ANNOTATION - MAX;
         let taken = |lines: &[String]| lines.iter().map(|line| line.len() + 3).sum::<usize>();
         let mut lines = volume.quotas.recorded(true);
         if taken(&lines) > room {
@@ -140,7 +158,7 @@ impl Record {
         record
     }
 
-    fn without_quotas(view: &View, volume: &Volume) -> Record {
+    fn without_lists(view: &View, volume: &Volume) -> Record {
         let pooled = volume.pooled();
         Record {
             name: volume.name.to_string(),
@@ -163,6 +181,8 @@ impl Record {
             reserve: volume.snap_reserve,
             kept: volume.deletion_restricted,
             synchronous: volume.assigned.synchronous,
+            trees: TreePolicies::new(),
+            trees_left_out: false,
             quotas: Vec::new(),
             quotas_off: false,
             lost: lost(volume),
@@ -220,6 +240,7 @@ impl Record {
     pub fn text(mut self) -> Arc<str> {
         let write = |record: &Record| serde_json::to_string(record).unwrap_or_default();
         let quotas = std::mem::take(&mut self.quotas);
+        let trees = std::mem::take(&mut self.trees);
         let mut text = write(&self);
         if text.len() > MAX {
             self.lost.clear();
@@ -231,8 +252,8 @@ impl Record {
         }
         // Names are bounded (`rules::names`), so that the rest fits.
         debug_assert!(text.len() <= MAX, "{text}");
-        if !quotas.is_empty() {
-            self.quotas = quotas;
+        if !quotas.is_empty() || !trees.is_empty() {
+            (self.quotas, self.trees) = (quotas, trees);
             text = write(&self);
         }
         text.into()
@@ -282,6 +303,8 @@ mod tests {
             synchronous: Some(Synchronous::StrictSync),
             offline: true,
             unmounted: true,
+            trees: TreePolicies::new(),
+            trees_left_out: true,
             quotas: Vec::new(),
             quotas_off: true,
             lost: vec![long(300)],

@@ -38,6 +38,8 @@ pub struct SimVolume {
     pub origin: Option<(String, String)>,
     /// Stored annotation.
     pub annotation: Arc<str>,
+    /// Numbers and names of its qtrees.
+    pub trees: Vec<(u32, String)>,
 }
 
 /// Failure of a call.
@@ -250,6 +252,7 @@ impl SimBackend {
             protection: false,
             origin: None,
             annotation: Arc::default(),
+            trees: Vec::new(),
         };
         state.volumes.insert(key.to_owned(), volume);
     }
@@ -262,6 +265,13 @@ impl SimBackend {
     /// Sets physical space and settings.
     pub fn set_facts(&self, facts: Facts) {
         self.lock().facts = facts;
+    }
+
+    /// Makes a qtree without the control plane.
+    pub fn add_tree(&self, key: &str, number: u32, name: &str) {
+        if let Some(volume) = self.lock().volumes.get_mut(key) {
+            volume.trees.push((number, name.to_owned()));
+        }
     }
 
     /// Changes a volume's annotation without the control plane.
@@ -404,6 +414,14 @@ impl Backend for SimBackend {
         Ok(volume.and_then(|volume| volume.origin.clone()))
     }
 
+    fn trees(&self, key: &str) -> Result<Vec<(u32, String)>, BackendError> {
+        let state = self.lock();
+        let volume = state.volumes.get(key);
+        Ok(volume
+            .map(|volume| volume.trees.clone())
+            .unwrap_or_default())
+    }
+
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError> {
         self.call("create_volume", |state| {
             if let Some((parent, snapshot)) = &spec.clone_of {
@@ -427,6 +445,7 @@ impl Backend for SimBackend {
                     protection: spec.protection,
                     origin: spec.clone_of.clone(),
                     annotation: Arc::default(),
+                    trees: Vec::new(),
                 };
                 state.volumes.insert(spec.key.clone(), volume);
             }
@@ -572,6 +591,23 @@ impl Backend for SimBackend {
             }
             Ok(())
         })
+    }
+
+    fn restore_volume(
+        &self,
+        spec: &VolumeSpec,
+        vault: &str,
+        backup: &str,
+    ) -> Result<VolumeState, BackendError> {
+        let there = self
+            .lock()
+            .vaults
+            .get(vault)
+            .is_some_and(|all| all.contains(backup));
+        match there {
+            true => self.create_volume(spec),
+            false => Err(BackendError::NotFound(format!("backup {backup}"))),
+        }
     }
 
     fn vault_create(&self, vault: &str) -> Result<(), BackendError> {

@@ -482,6 +482,13 @@ impl Backend for Node {
         }))
     }
 
+    fn trees(&self, key: &str) -> Outcome<Vec<(u32, String)>> {
+        let trees = self.find(key)?.trees(self.clock.now());
+        let trees = trees.map_err(failed("volume", key))?.into_iter();
+        let named = trees.map(|tree| (tree.number, String::from_utf8_lossy(&tree.name).into()));
+        Ok(named.collect())
+    }
+
     fn create_volume(&self, spec: &VolumeSpec) -> Outcome<VolumeState> {
         let key = spec.key.as_str();
         let protect = || match spec.protection {

@@ -16,6 +16,8 @@ use crate::{Answer, AsUser, missing, refusal};
 
 /// Maximum length of the name of a qtree in bytes, as in ONTAP.
 const MAX_QTREE_NAME: usize = 64;
+/// Export policy that is shown for a qtree whose own is not known, so that it admits nobody.
+const NOBODY: &str = "weir:nobody";
 /// Permission bits of a qtree that is made without any.
 const PERMISSIONS: u32 = 0o755;
 
@@ -86,12 +88,12 @@ impl AsUser {
             match engine.trees(self.server.clock.now()) {
                 Ok(trees) => all.extend(trees.into_iter().map(|tree| {
                     let own = volume.trees.get(&tree.number);
-                    let own = own.map(|own| policies.get(&own.policy).cloned());
-                    shown(
-                        &path,
-                        tree,
-                        own.map(|name| name.unwrap_or_else(|| DEFAULT.to_owned())),
-                    )
+                    let own = own.map(|own| match (&own.unknown, policies.get(&own.policy)) {
+                        (Some(_), _) => NOBODY.to_owned(),
+                        (None, Some(name)) => name.clone(),
+                        (None, None) => DEFAULT.to_owned(),
+                    });
+                    shown(&path, tree, own)
                 })),
                 Err(error) => {
                     let why = format!("cannot list the qtrees of volume {path}: {error}");
@@ -129,12 +131,15 @@ impl AsUser {
     }
 
     /// Gives the qtree with this number an export policy of its own (empty: the volume's), and
-    /// forgets those of qtrees that are gone.
+    /// forgets those of qtrees that are gone. While there are snapshots these stay: a snapshot may
+    /// have the qtree, and so would a clone of it.
     fn set_export_policy(&self, path: &Path, number: u32, policy: &str) -> Answer<()> {
         let (volume, engine) = (self.volume(path)?, self.volume_with_qtrees(path)?);
         let trees = engine.trees(self.server.clock.now());
         let trees = trees.map_err(|error| failed(path, "", error))?;
-        let gone = |had: &u32| trees.iter().all(|tree| tree.number != *had);
+        let view = self.server.control.view();
+        let kept = view.snapshots(&volume.name, None).next().is_some();
+        let gone = |had: &u32| !kept && trees.iter().all(|tree| tree.number != *had);
         let gone = volume.trees.keys().copied().filter(gone);
         let mut all: Vec<_> = gone.map(|number| (number, TreePolicy::Inherited)).collect();
         if trees.iter().any(|tree| tree.number == number) {

@@ -30,6 +30,7 @@ mod claims;
 mod files;
 mod pairing;
 mod proof;
+mod qtrees;
 mod relationships;
 mod rules;
 mod station;

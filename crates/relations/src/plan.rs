@@ -17,6 +17,8 @@
 //! snapshots that further copies of it need. Of its own snapshots a relationship keeps only the
 //! newest common one, on either side.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +64,14 @@ pub struct Volume {
     /// The volumes that it is a copy of: its source, the source of that one, and so on.
     #[serde(default)]
     pub above: Vec<VolumeUuid>,
+    /// Export policies of its qtrees that have their own, which a copy takes over.
+    #[serde(default)]
+    pub trees: TreePolicies,
 }
+
+/// Names of export policies by the numbers of the qtrees that have them. An empty name is the
+/// server's default, `None` a policy that is not known.
+pub type TreePolicies = BTreeMap<u32, Option<String>>;
 
 /// Prefix of the names of all relationships' own snapshots.
 pub const OWN: &str = "snapmirror.";

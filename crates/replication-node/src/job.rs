@@ -370,6 +370,8 @@ impl Transfer<'_> {
         if let Some(base) = &plan.base {
             self.compare(&mut link, &volume, base).await?;
         }
+        let followed = service.follow_trees(&self.key, &source.trees).await;
+        followed.map_err(passing)?;
         if plan.back {
             if let Some(base) = &plan.base {
                 self.go_back(&volume, base.id).await?;

@@ -16,7 +16,7 @@ use weir_control::rules::replication::local_volume;
 use weir_node::counters::Counters;
 use weir_relations::manager::{Event, Manager, Now, Reason, Refused, Relations, Step};
 use weir_relations::model::{Path, VolumeUuid};
-use weir_relations::plan;
+use weir_relations::plan::{self, TreePolicies};
 use weir_volume::Engine;
 
 use super::limiter::Limiter;
@@ -247,6 +247,7 @@ impl Replication {
             needed: rows.needed(&path),
             uuid: found.uuid(),
             above: self.above(&rows, path),
+            trees: weir_control::tree_policies(&self.control.view(), &named),
         })
     }
 
@@ -286,6 +287,27 @@ impl Replication {
         if let Err(error) = adopted.await {
             tracing::debug!(%error, "the next start lists the snapshots");
         }
+    }
+
+    /// Gives the qtrees of a destination the export policies that they have in its source. To be
+    /// called before clients see what was copied.
+    pub(crate) async fn follow_trees(
+        &self,
+        key: &str,
+        source: &TreePolicies,
+    ) -> Result<(), String> {
+        let (control, key) = (Arc::clone(&self.control), key.to_owned());
+        let source = source.clone();
+        let spawned = self
+            .runtime
+            .spawn(async move { control.follow_trees(&key, &source).await });
+        let followed = spawned.await.map_err(|error| error.to_string())?;
+        followed.map_err(|refusal| {
+            format!(
+                "cannot store the export policies of the source's qtrees: {}",
+                refusal.message
+            )
+        })
     }
 
     /// Returns the counters of a relationship.

@@ -44,6 +44,8 @@ pub enum ConditionKind {
     PairWitnessLost,
     /// Nearly all of a pool is allocated.
     PoolAllocated,
+    /// Qtrees admit nobody, because their export policies are not known.
+    QtreePolicyUnknown,
     /// Users or groups hold more than the soft limits of their quotas.
     QuotaSoftLimit,
     /// A transfer failed.
@@ -76,6 +78,7 @@ impl ConditionKind {
             ConditionKind::PairOutOfSync => "PAIR_OUT_OF_SYNC",
             ConditionKind::PairWitnessLost => "PAIR_WITNESS_LOST",
             ConditionKind::PoolAllocated => "POOL_ALLOCATED",
+            ConditionKind::QtreePolicyUnknown => "QTREE_POLICY_UNKNOWN",
             ConditionKind::QuotaSoftLimit => "QUOTA_SOFT_LIMIT",
             ConditionKind::ReplicationFailing => "REPLICATION_FAILING",
             ConditionKind::ReplicationLate => "REPLICATION_LATE",

@@ -1,6 +1,6 @@
 //! Rules for vaults and backups.
 
-use super::names;
+use super::{names, trees};
 use crate::model::{Backup, BackupConfig, BackupPolicy, BackupVault, Period, State, Volume};
 use crate::mutation::{
     BackupPolicyChange, DescriptionChange, NewBackup, NewBackupPolicy, NewBackupVault, RestoreFiles,
@@ -193,6 +193,7 @@ pub fn create(
         snapshot: new.snapshot.as_deref().map(Into::into),
         bytes: 0,
         uploaded: 0,
+        trees: trees::names(view, source),
         schedule: new.schedule,
         description: new.description.clone(),
         labels: new.labels.clone(),

@@ -17,6 +17,7 @@ pub(crate) mod smb;
 pub(crate) mod snapshot;
 pub(crate) mod space;
 pub(crate) mod tier;
+pub(crate) mod trees;
 pub(crate) mod volume;
 pub(crate) mod warnings;
 

@@ -6,7 +6,7 @@
 //! none: the rules of volumes apply to each ([`volume::update`]). A setting that is given to a
 //! volume directly ends its reference.
 
-use super::{exports, names, volume};
+use super::{exports, names, trees, volume};
 use crate::assigned::{Assign, Assigned, Ceiling, TreePolicy};
 use crate::figures::words;
 use crate::levels::{Follows, MIB};
@@ -22,7 +22,6 @@ use crate::view::View;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use weir_base::limits::api::MAX_TREE_POLICIES;
 use weir_qos::plan::VolumePlan;
 
 fn refuse<T>(status: Status, reason: &'static str, message: String) -> Result<T, Refusal> {
@@ -278,6 +277,17 @@ fn has_manual_qos(view: &View, pool: &Pool) -> bool {
     own && pool.qos_type == QosType::Manual
 }
 
+/// Returns the policy of this name for volumes of a project.
+pub(super) fn find<'v>(
+    view: &'v View,
+    kind: NamedKind,
+    project: &str,
+    id: &str,
+) -> Option<&'v Arc<NamedPolicy>> {
+    let own = view.policy(&PolicyName::new(kind, project, id));
+    own.or_else(|| view.policy(&PolicyName::new(kind, "", id)))
+}
+
 /// Looks up the policies assigned by name to a volume of `pool`.
 pub fn settle(
     view: &View,
@@ -300,8 +310,7 @@ pub fn settle(
         (next.qos, next.ceiling) = (None, Ceiling::default());
     }
     let find = |kind, id: &str| {
-        let own = view.policy(&PolicyName::new(kind, project, id));
-        let found = own.or_else(|| view.policy(&PolicyName::new(kind, "", id)));
+        let found = find(view, kind, project, id);
         found.ok_or_else(|| missing(&PolicyName::new(kind, project, id)))
     };
     match &assign.export {
@@ -357,22 +366,13 @@ fn tree_export<'p>(
 ) -> Result<Option<TreeExport>, Refusal> {
     Ok(match policy {
         TreePolicy::Inherited => None,
-        TreePolicy::Default => Some(TreeExport {
-            policy: None,
-            rules: None,
-        }),
-        TreePolicy::Named(id) => {
-            let policy = named(id)?;
-            Some(TreeExport {
-                policy: Some(policy.id),
-                rules: rules_of(policy),
-            })
-        }
+        TreePolicy::Default => Some(trees::of(None)),
+        TreePolicy::Named(id) => Some(trees::of(Some(named(id)?))),
     })
 }
 
 /// Returns the rules of an export policy.
-fn rules_of(policy: &NamedPolicy) -> Option<Vec<ExportRule>> {
+pub(super) fn rules_of(policy: &NamedPolicy) -> Option<Vec<ExportRule>> {
     match &policy.body {
         PolicyBody::Export(rules) => Some(rules.iter().map(|r| r.rule.clone()).collect()),
         _ => None,
@@ -388,17 +388,17 @@ impl Settled {
         }
         for (number, own) in self.trees {
             match own {
-                Some(own) => next.trees.insert(number, own),
+                Some(mut own) => {
+                    let before = next.trees.get(&number);
+                    // The policy itself has changed, not which one the qtree has.
+                    let same = before.filter(|before| before.policy == own.policy);
+                    own.copied = own.policy.is_some() && same.is_some_and(|same| same.copied);
+                    next.trees.insert(number, own)
+                }
                 None => next.trees.remove(&number),
             };
         }
-        if next.trees.len() > MAX_TREE_POLICIES {
-            let words = format!(
-                "{MAX_TREE_POLICIES} qtrees of volume {} have an export policy of their own, and no more can",
-                next.name.id
-            );
-            return refuse(Status::ResourceExhausted, "TOO_MANY_QTREE_POLICIES", words);
-        }
+        trees::check_count(next, next.trees.len())?;
         if let Some(policy) = self.snapshot {
             next.snapshot_policy = policy;
         }

@@ -1,14 +1,14 @@
 //! Rules for creating, changing, moving and deleting volumes of either surface.
 
 use super::named::{self, Given};
-use super::{active_directory, exports, names, paths, smb, tier};
+use super::{active_directory, exports, names, paths, smb, tier, trees};
 use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
 use crate::figures::words::{count, decimal, gib, mibps};
 use crate::figures::{automatic, bytes_of, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{
-    Pool, Pooled, Presentation, Protocol, QosType, Runs, SecurityStyle, State, Volume,
+    Pool, Pooled, Presentation, Protocol, QosType, Runs, SecurityStyle, State, TreeExport, Volume,
 };
 use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Surface, VolumeName};
@@ -16,6 +16,7 @@ use crate::policy;
 use crate::refusal::{Refusal, Status};
 use crate::timestamp::Stamp;
 use crate::view::View;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::invariant;
 
@@ -94,7 +95,7 @@ pub fn create(
         splitting: false,
         protection: new.protection,
         assigned: Assigned::default(),
-        trees: Default::default(),
+        trees: came_with(view, name, new),
         quotas: Default::default(),
         description: new.description.clone(),
         labels: new.labels.clone(),
@@ -321,6 +322,18 @@ fn check_source(view: &View, name: &VolumeName, new: &NewVolume) -> Result<(), R
         super::backup::restore(view, backup, new.capacity_gib)?;
     }
     Ok(())
+}
+
+/// Returns the export policies of the qtrees that a new volume has from the start.
+fn came_with(view: &View, name: &VolumeName, new: &NewVolume) -> BTreeMap<u32, TreeExport> {
+    let parent = new.clone_of.as_ref().map(|of| view.volume(&of.parent));
+    let backup = new.restore_of.as_ref().map(|of| view.backup(of));
+    let names = match (parent.flatten(), backup.flatten()) {
+        (Some(parent), _) => trees::names(view, parent),
+        (None, Some(backup)) => backup.trees.clone(),
+        (None, None) => return BTreeMap::new(),
+    };
+    trees::resolve(view, &name.place.project, &names)
 }
 
 /// Returns the specification of a volume for the engine.

@@ -17,6 +17,7 @@ mod refusals;
 mod replication;
 mod schedules;
 mod space;
+mod trees;
 
 use crate::sim::SimBackend;
 use crate::{

@@ -97,6 +97,27 @@ pub fn over_soft_limits(name: &str, named: &[(QuotaKind, u32)], all: usize) -> W
     )
 }
 
+/// Returns the message and the next step for a volume with qtrees whose export policies are not
+/// known: names of the qtrees and, if these are known, of the policies.
+pub fn unknown_policies(name: &str, trees: &[(String, String)]) -> (Words, Words) {
+    let each = trees.iter().map(|(tree, policy)| match policy.is_empty() {
+        true => tree.clone(),
+        false => format!("{tree} ({policy})"),
+    });
+    let all = each.collect::<Vec<_>>().join(", ");
+    let message = words(
+        format!(
+            "qtrees of {name} admit nobody, because their export policies are not known: {all}"
+        ),
+        format!("{name} の qtree はエクスポートポリシーが不明なため、誰も受け入れません: {all}"),
+    );
+    let action = words(
+        "Give each an export policy (`weir ontap 'volume qtree modify -export-policy …'`)",
+        "それぞれにエクスポートポリシーを設定してください（`weir ontap 'volume qtree modify -export-policy …'`）",
+    );
+    (message, action)
+}
+
 /// Returns what relieves a quota whose soft limit is exceeded.
 pub fn below_soft_limits() -> Words {
     words(

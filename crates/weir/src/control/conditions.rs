@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_api::live::{Condition, ConditionKind as Kind, Live, Severity, limit_of};
+use weir_base::Time;
 use weir_control::{Collection, Control, QosType, Surface, View, Volume};
 use weir_relations::model::{ABORTED, Relationship};
 use weir_relations::schedule::Schedule;
@@ -100,7 +101,7 @@ impl Finder {
         let now = i64::try_from(at).unwrap_or(i64::MAX);
         let mut found = Vec::new();
         self.held(at, &view, &mut found);
-        let volumes = self.space(&view, &mut found);
+        let volumes = self.space(at, &view, &mut found);
         let engine = &self.sources.engine;
         found.extend(self.soft_limits.find(at, &view, |volume| {
             let volume = engine.volume(&volume.key);
@@ -168,7 +169,7 @@ impl Finder {
     }
 
     /// Finds pools that are allocated and volumes that are full; returns the number of volumes.
-    fn space(&self, view: &View, found: &mut Vec<Condition>) -> usize {
+    fn space(&self, at: u64, view: &View, found: &mut Vec<Condition>) -> usize {
         for pool in view.every_pool() {
             let figures = view.pool_figures(pool);
             let total = figures.total_throughput_mibps.unwrap_or(0.0);
@@ -205,6 +206,7 @@ impl Finder {
         for volume in all.flat_map(|surface| view.every_volume(surface)) {
             volumes += 1;
             found.extend(self.filled(volume));
+            found.extend(self.closed_trees(at, volume));
         }
         volumes
     }
@@ -229,6 +231,37 @@ impl Finder {
             .details
             .insert("sizeBytes".to_owned(), json!(size));
         Some(condition)
+    }
+
+    /// Finds the qtrees of a volume that admit nobody, because their policies are not known.
+    fn closed_trees(&self, at: u64, volume: &Volume) -> Option<Condition> {
+        let unknown = |number: &u32| volume.trees.get(number)?.unknown.clone();
+        if !volume.trees.keys().any(|number| unknown(number).is_some()) {
+            return None;
+        }
+        let now = Time {
+            secs: i64::try_from(at).unwrap_or(i64::MAX),
+            nanos: 0,
+        };
+        let trees = self.sources.engine.volume(&volume.key)?.trees(now);
+        let trees = trees.ok()?.into_iter().filter_map(|tree| {
+            let policy = unknown(&tree.number)?.to_string();
+            Some((String::from_utf8_lossy(&tree.name).into_owned(), policy))
+        });
+        let trees: Vec<(String, String)> = trees.collect();
+        if trees.is_empty() {
+            return None;
+        }
+        let name = volume.name.to_string();
+        let (message, action) = texts::unknown_policies(short(&name), &trees);
+        let kind = Kind::QtreePolicyUnknown;
+        Some(Condition::new(
+            kind,
+            Severity::Warning,
+            name,
+            message,
+            action,
+        ))
     }
 
     /// Finds damaged blocks.
