@@ -92,6 +92,11 @@ impl Fields {
         self.0.insert(field.to_owned(), value);
     }
 
+    /// Returns a field, which stays.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field)
+    }
+
     /// Takes a field, whatever its type.
     pub fn take(&mut self, field: &str) -> Said<Value> {
         match self.0.remove(field) {

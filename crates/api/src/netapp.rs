@@ -8,10 +8,10 @@ use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
 use weir_control::{
-    AccessType, BackupName, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot,
-    NewVolume, Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, SecurityStyle,
-    Share, SmbSetting, Snapshot, SnapshotChange, SnapshotName, SquashMode, View, Volume,
-    VolumeChange,
+    AccessType, BackupName, CONSTITUENT_LABEL, Constituent, ExportRule, Extra, KerberosRule,
+    KerberosRules, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange, Pooled, Presentation,
+    Protocol, QosType, SecurityStyle, Share, SmbSetting, Snapshot, SnapshotChange, SnapshotName,
+    SquashMode, View, Volume, VolumeChange,
 };
 
 /// Bytes in a GiB.
@@ -76,7 +76,10 @@ fn check_pool(f: &Fields) -> ApiResult<()> {
 }
 
 /// Refuses the fields of a volume that this server cannot have.
-fn check_volume(f: &Fields) -> ApiResult<()> {
+fn check_volume(f: &Fields, constituent: bool) -> ApiResult<()> {
+    if constituent {
+        return check_tiering(f);
+    }
     f.refuse(
         "multipleEndpoints",
         is_set,
@@ -87,6 +90,10 @@ fn check_volume(f: &Fields) -> ApiResult<()> {
         is_set,
         "a large volume is one volume here; leave it out",
     )?;
+    check_tiering(f)
+}
+
+fn check_tiering(f: &Fields) -> ApiResult<()> {
     let tiers = |v: &Value| {
         let on = v.get("tierAction").is_some_and(|a| a == "ENABLED");
         on || v.get("hotTierBypassModeEnabled").is_some_and(is_set)
@@ -232,9 +239,7 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
     if v.snapshot_directory {
         m.set("snapshotDirectory", true);
     }
-    if pooled.large {
-        m.set("largeCapacity", true);
-    }
+    set_large(&mut m, pooled);
     if v.deletion_restricted {
         m.set("restrictedActions", json!(["DELETE"]));
     }
@@ -266,6 +271,17 @@ pub fn volume(view: &View, v: &Volume, pooled: &Pooled, used: Option<u64>) -> Ob
     m.set("backupConfig", backups::config(view, v));
     m.set("mountOptions", mount::exports(v));
     m.done(&schema::VOLUME)
+}
+
+/// Sets that a volume is a large one, and its number of constituents if it has several.
+fn set_large(m: &mut Made, pooled: &Pooled) {
+    if pooled.large {
+        m.set("largeCapacity", true);
+    }
+    if let Some(constituent) = pooled.constituent {
+        let config = json!({"constituentCount": constituent.members});
+        m.set("largeCapacityConfig", config);
+    }
 }
 
 /// Returns bytes in GiB, rounded up, so that only an empty volume is said to hold nothing.
@@ -346,6 +362,20 @@ fn rule(r: &ExportRule) -> Value {
     Value::Object(m.done(&schema::SIMPLE_EXPORT_POLICY_RULE))
 }
 
+/// Returns the place in a large volume that a node of the cluster gives to a new volume.
+fn constituent_of(f: &Fields) -> ApiResult<Option<Constituent>> {
+    let label = f
+        .get("labels")
+        .and_then(|labels| labels.get(CONSTITUENT_LABEL));
+    let Some(label) = label else {
+        return Ok(None);
+    };
+    let constituent = label.as_str().and_then(Constituent::parse);
+    let wrong = || format!("Invalid label '{CONSTITUENT_LABEL}': nodes of a cluster set it");
+    let constituent = constituent.ok_or_else(|| ApiError::field("labels", wrong()))?;
+    Ok(Some(constituent))
+}
+
 /// Returns a volume to be made.
 ///
 /// # Errors
@@ -355,7 +385,8 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
     for field in NOT_HERE {
         f.without(field)?;
     }
-    check_volume(&f)?;
+    let constituent = constituent_of(&f)?;
+    check_volume(&f, constituent.is_some())?;
     let (clone_of, restore_of) = source(place, &mut f)?;
     let (unix_permissions, original) = permissions(&mut f)?;
     let mut new = NewVolume {
@@ -367,6 +398,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
             .into(),
             throughput_mibps: f.rate("throughputMibps")?.value().filter(|t| *t > 0.0),
             large: f.flag("largeCapacity").value().unwrap_or(false),
+            constituent,
         }),
         share_name: required(f.text("shareName").value(), "shareName")?,
         capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
@@ -392,6 +424,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),
     };
+    new.labels.remove(CONSTITUENT_LABEL);
     new.extra
         .extend(original.into_iter().filter(|(_, v)| !v.is_null()));
     Ok(new)
@@ -406,7 +439,7 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
     for field in NOT_HERE {
         f.without(field)?;
     }
-    check_volume(&f)?;
+    check_volume(&f, current.contains_key("largeCapacityConfig"))?;
     for field in [
         "shareName",
         "largeCapacity",

@@ -18,6 +18,7 @@ pub mod percent;
 mod placement;
 mod priority;
 mod rng;
+pub mod signal;
 mod siphash;
 pub mod small_file;
 mod snapshot_identity;

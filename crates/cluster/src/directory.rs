@@ -23,6 +23,9 @@ pub struct Listed {
     pub paths: Vec<String>,
     /// Name of its share, if it has one.
     pub share: Option<String>,
+    /// The constituent of a large volume that it is: the large volume's identity, and the number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constituent: Option<(u64, u8)>,
 }
 
 /// Reply of an owner that is asked for its volumes.

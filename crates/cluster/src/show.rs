@@ -217,7 +217,7 @@ struct ShownVolume<'a> {
 /// Returns the volumes of all aggregates, in the order in which servers look for a path.
 fn volumes(directory: &Directory) -> Vec<ShownVolume<'_>> {
     let mut all = Vec::new();
-    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+    let mut owners: BTreeMap<String, (&str, Option<u64>)> = BTreeMap::new();
     for (name, entry) in &directory.entries {
         let listing = &entry.listing;
         let places = |all: &[SocketAddr]| {
@@ -232,10 +232,13 @@ fn volumes(directory: &Directory) -> Vec<ShownVolume<'_>> {
             // A share's name has no slash.
             let share = volume.share.iter().map(|share| share.to_lowercase());
             let names = volume.paths.iter().cloned().chain(share);
+            let large = volume.constituent.map(|(large, _)| large);
             let mut hidden_by = None;
             for one in names {
-                let owner = *owners.entry(one).or_insert(name);
-                hidden_by = hidden_by.or((owner != name).then_some(owner));
+                let (owner, other) = *owners.entry(one).or_insert((name, large));
+                // Constituents of a large volume have one path.
+                let one_volume = large.is_some() && other == large;
+                hidden_by = hidden_by.or((owner != name && !one_volume).then_some(owner));
             }
             all.push(ShownVolume {
                 aggregate: name,
@@ -362,10 +365,13 @@ mod tests {
             let volume = |path: &str| Listed {
                 paths: vec![path.to_owned()],
                 share: None,
+                constituent: None,
             };
+            let mut large = volume("/zzz");
+            large.constituent = Some((7, name.len() as u8));
             let listing = Listing {
                 nfs: vec!["10.0.0.1:2049".parse().unwrap()],
-                volumes: vec![volume("/vol1"), volume(&format!("/{name}"))],
+                volumes: vec![volume("/vol1"), volume(&format!("/{name}")), large],
                 left_out: 2,
                 ..Listing::default()
             };
@@ -382,10 +388,11 @@ mod tests {
         };
         let lines = shown.volumes();
         assert_eq!(lines[1], "a          /vol1  -      10.0.0.1:2049  -    yes");
-        assert!(lines[3].ends_with("only at its own: a has the same name"));
-        assert!(lines[4].ends_with("yes"));
-        assert!(lines[5].starts_with("a: 2 more volumes"));
-        assert_eq!(shown.volumes_data()[2]["hiddenBy"], "a");
+        assert!(lines[4].ends_with("only at its own: a has the same name"));
+        assert!(lines[5].ends_with("yes"));
+        assert!(lines[6].ends_with("yes"), "a constituent of a large volume");
+        assert!(lines[7].starts_with("a: 2 more volumes"));
+        assert_eq!(shown.volumes_data()[3]["hiddenBy"], "a");
     }
 
     #[test]

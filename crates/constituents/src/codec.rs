@@ -8,7 +8,7 @@ use crate::message::{Message, Ticket, Token};
 use crate::number::{CONSTITUENTS_MAX, Constituent};
 use crate::part::{Part, Prepared};
 use crate::record::{Kind, Target};
-use crate::request::Refusal;
+use crate::request::{Attributes, Refusal};
 
 /// Maximum length of the value of a token in bytes.
 pub const VALUE_MAX: usize = 1024;
@@ -244,7 +244,7 @@ fn put_target(out: &mut Vec<u8>, target: Option<Target>) {
 }
 
 /// Refusals by their numbers from 1 on.
-const REFUSALS: [Refusal; 9] = [
+const REFUSALS: [Refusal; 10] = [
     Refusal::NotFound,
     Refusal::Exists,
     Refusal::NotDirectory,
@@ -254,6 +254,7 @@ const REFUSALS: [Refusal; 9] = [
     Refusal::Loop,
     Refusal::Busy,
     Refusal::Full,
+    Refusal::TooManyLinks,
 ];
 
 fn put_refusal(out: &mut Vec<u8>, refusal: Refusal) {
@@ -274,10 +275,17 @@ fn put_vote(out: &mut Vec<u8>, vote: Result<(Ticket, Option<Target>), Refusal>) 
 
 fn put_part(out: &mut Vec<u8>, part: &Part) {
     match part {
-        Part::MakeDirectory { parent, depth } => {
+        Part::MakeDirectory {
+            parent,
+            depth,
+            attributes,
+        } => {
             out.push(1);
             put_u64(out, parent.0);
             out.push(*depth);
+            out.extend_from_slice(&attributes.mode.to_le_bytes());
+            out.extend_from_slice(&attributes.uid.to_le_bytes());
+            out.extend_from_slice(&attributes.gid.to_le_bytes());
         }
         Part::RemoveDirectory { directory } => {
             out.push(2);
@@ -385,6 +393,11 @@ impl<'a> Reader<'a> {
             1 => Part::MakeDirectory {
                 parent: self.ino()?,
                 depth: self.u8()?,
+                attributes: Attributes {
+                    mode: u16::from_le_bytes(*self.bytes(2)?.first_chunk()?),
+                    uid: u32::from_le_bytes(*self.bytes(4)?.first_chunk()?),
+                    gid: u32::from_le_bytes(*self.bytes(4)?.first_chunk()?),
+                },
             },
             2 => Part::RemoveDirectory {
                 directory: self.ino()?,
@@ -422,6 +435,11 @@ mod tests {
             0 => Part::MakeDirectory {
                 parent: ino(),
                 depth: 7,
+                attributes: Attributes {
+                    mode: 0o755,
+                    uid: rng.next_u64() as u32,
+                    gid: 7,
+                },
             },
             1 => Part::RemoveDirectory { directory: ino() },
             2 => Part::AddLink { file: ino() },
@@ -469,7 +487,7 @@ mod tests {
     fn any_message(rng: &SeededRng) -> Message {
         let (token, ticket, part) = (any_token(rng), any_ticket(rng), any_part(rng));
         let directory = Ino(rng.next_u64());
-        let refusal = REFUSALS[rng.below(9) as usize];
+        let refusal = REFUSALS[rng.below(REFUSALS.len() as u64) as usize];
         match rng.below(11) {
             0 => Message::Prepare { token, part },
             1 => Message::Vote {

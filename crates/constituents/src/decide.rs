@@ -10,7 +10,7 @@ use crate::number::{Constituent, ROOT};
 use crate::part::Part;
 use crate::protocol::{Protocol, wrong_kind};
 use crate::record::{Change, Kind, Namespace, Note, Object, Record, Target};
-use crate::request::{Refusal, Request};
+use crate::request::{Attributes, Refusal, Request};
 
 /// Ticks after which a change that is not decided is given up.
 pub(crate) const OPERATION_TICKS: u32 = 8;
@@ -507,12 +507,20 @@ impl Protocol {
             {
                 Err(Refusal::Exists)
             }
-            Request::Create { .. } => Ok(Some(make(namespace, directory, name, Object::file()))),
+            Request::Create { .. } => {
+                let new = (Object::file(), Attributes::default());
+                Ok(Some(make(namespace, directory, name, new)))
+            }
             Request::MakeDirectory { on, .. } if *on != self.own => Ok(None),
-            Request::MakeDirectory { .. } => {
+            Request::MakeDirectory { attributes, .. } => {
                 let parent = namespace.object(directory).ok_or(Refusal::Stale)?;
                 let object = Object::directory(directory, parent.depth.saturating_add(1));
-                Ok(Some(make(namespace, directory, name, object)))
+                Ok(Some(make(
+                    namespace,
+                    directory,
+                    name,
+                    (object, *attributes),
+                )))
             }
             Request::Remove { .. } | Request::RemoveDirectory { .. } => {
                 let target = found.ok_or(Refusal::NotFound)?;
@@ -612,12 +620,14 @@ fn next_of_entry(
             directory,
             name,
             on,
+            attributes,
         } => match operation.first_target() {
             None => {
                 let parent = namespace.object(*directory).ok_or(Refusal::Stale)?;
                 let part = Part::MakeDirectory {
                     parent: *directory,
                     depth: parent.depth.saturating_add(1),
+                    attributes: *attributes,
                 };
                 Ok(Step::Request(vec![(*on, part)]))
             }
@@ -684,14 +694,23 @@ fn remove(directory: Ino, name: &[u8], kind: Kind) -> Change {
     }
 }
 
-fn make(namespace: &mut impl Namespace, directory: Ino, name: &[u8], object: Object) -> Here {
+fn make(
+    namespace: &mut impl Namespace,
+    directory: Ino,
+    name: &[u8],
+    (object, attributes): (Object, Attributes),
+) -> Here {
     let ino = namespace.new_number();
     let target = Target {
         ino,
         kind: object.kind,
     };
     let changes = vec![
-        Change::Make { ino, object },
+        Change::Make {
+            ino,
+            object,
+            attributes,
+        },
         insert(directory, name, target),
     ];
     (changes, Some(ino))

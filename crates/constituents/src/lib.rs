@@ -32,4 +32,4 @@ pub use number::{Constituent, ROOT};
 pub use part::{Part, Prepared};
 pub use protocol::{Durable, Output, Protocol};
 pub use record::{Change, Kind, Namespace, Note, Object, Record, Target};
-pub use request::{Refusal, Reply, Request};
+pub use request::{Attributes, Refusal, Reply, Request};

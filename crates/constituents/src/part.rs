@@ -7,6 +7,7 @@ use weir_base::Ino;
 
 use crate::message::{Ticket, Token};
 use crate::record::{Change, Kind, Object, Target};
+use crate::request::Attributes;
 
 /// A part.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -18,6 +19,8 @@ pub enum Part {
         parent: Ino,
         /// Depth of the new directory.
         depth: u8,
+        /// Attributes of the new directory.
+        attributes: Attributes,
     },
     /// A directory that loses its entry. It is empty, and stays so.
     RemoveDirectory {
@@ -104,11 +107,19 @@ impl Prepared {
     /// Returns the changes that go with the preparation.
     pub(crate) fn changes(&self) -> Vec<Change> {
         match (&self.part, self.target) {
-            (Part::MakeDirectory { parent, depth }, Some(target)) => {
+            (
+                Part::MakeDirectory {
+                    parent,
+                    depth,
+                    attributes,
+                },
+                Some(target),
+            ) => {
                 let object = Object::directory(*parent, *depth);
                 vec![Change::Make {
                     ino: target.ino,
                     object,
+                    attributes: *attributes,
                 }]
             }
             (Part::Snapshot { .. }, _) => vec![Change::TakeSnapshot { token: self.token }],

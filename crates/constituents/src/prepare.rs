@@ -1,6 +1,7 @@
 //! The participant: prepares parts, and finishes them as the decider says.
 
 use weir_base::Ino;
+use weir_base::limits::MAX_LINKS;
 
 use crate::lock::Hold;
 use crate::message::{Message, Ticket, Token};
@@ -82,7 +83,11 @@ impl Protocol {
             }
             Part::AddLink { file } => {
                 self.check_file(namespace, *file)?;
-                Ok(None)
+                let links = namespace.object(*file).map_or(0, |object| object.links);
+                match links < MAX_LINKS {
+                    true => Ok(None),
+                    false => Err(Refusal::TooManyLinks),
+                }
             }
             Part::DropLink { file } => {
                 self.check_file(namespace, *file)?;

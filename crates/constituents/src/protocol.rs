@@ -301,6 +301,43 @@ impl Protocol {
         Ok(())
     }
 
+    /// Checks that an entry can be made, replaced or removed now by a record of this constituent
+    /// alone.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`]: a change that concerns several constituents has the entry or the
+    /// directory.
+    pub fn check_name(&self, directory: Ino, name: &[u8]) -> Result<(), Refusal> {
+        match self.locks.entry(directory, name) {
+            None => self.check_inode(directory),
+            Some(_) => Err(Refusal::Busy),
+        }
+    }
+
+    /// Checks that an inode can get or lose a link now by a record of this constituent alone.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`]: a change that concerns several constituents has the inode.
+    pub fn check_inode(&self, ino: Ino) -> Result<(), Refusal> {
+        match self.locks.has_inode(ino) {
+            true => Err(Refusal::Busy),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that a directory can be removed now by a record of this constituent alone, if it is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`]: a change that concerns several constituents has the directory, or an
+    /// entry of it.
+    pub fn check_emptiness(&self, directory: Ino) -> Result<(), Refusal> {
+        match self.locks.entries_in(directory).next() {
+            None => self.check_inode(directory),
+            Some(_) => Err(Refusal::Busy),
+        }
+    }
+
     /// Checks that the attributes of an inode, or a directory's listing, can be read now.
     ///
     /// # Errors

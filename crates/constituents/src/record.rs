@@ -5,7 +5,7 @@ use weir_base::Ino;
 use crate::message::{Ticket, Token};
 use crate::number::Constituent;
 use crate::part::Prepared;
-use crate::request::Refusal;
+use crate::request::{Attributes, Refusal};
 
 /// Kind of an inode, as far as the rules distinguish it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -75,6 +75,8 @@ pub enum Change {
         ino: Ino,
         /// The inode.
         object: Object,
+        /// Its attributes.
+        attributes: Attributes,
     },
     /// Deletes a directory, which is empty.
     Delete {

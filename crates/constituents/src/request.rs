@@ -4,6 +4,17 @@ use weir_base::Ino;
 
 use crate::number::Constituent;
 
+/// Attributes of a new inode. The rules pass them on.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: u16,
+    /// User ID of the owner.
+    pub uid: u32,
+    /// Group ID of the owner.
+    pub gid: u32,
+}
+
 /// A change that a client requests. It goes to the [constituent that decides](Request::decider).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -22,6 +33,8 @@ pub enum Request {
         name: Box<[u8]>,
         /// Constituent that gets the new directory.
         on: Constituent,
+        /// Attributes of the new directory.
+        attributes: Attributes,
     },
     /// Removes an entry of a file.
     Remove {
@@ -110,6 +123,8 @@ pub enum Refusal {
     Loop,
     /// The constituent has no space for the change.
     Full,
+    /// The file or the directory has as many links as there can be.
+    TooManyLinks,
     /// Another change has not ended, or a constituent does not answer: the request is to be made
     /// again.
     Busy,

@@ -121,6 +121,7 @@ fn intend(
     target: &Target,
     inputs: &Inputs,
 ) -> Result<Intent, Refusal> {
+    rules::large::check(&tx.view, mutation)?;
     match mutation {
         Mutation::CreatePool(..)
         | Mutation::UpdatePool(..)

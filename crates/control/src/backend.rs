@@ -4,6 +4,7 @@
 //! an interrupted job is run again from its start, and state that is already as intended is left
 //! alone. Calls may wait for the disk and are made off the threads that serve requests.
 
+use crate::constituent::Constituent;
 use crate::model::EngineSnapshot;
 use crate::secret::Secret;
 use std::net::IpAddr;
@@ -52,6 +53,8 @@ pub struct VolumeSpec {
     pub clone_of: Option<(String, String)>,
     /// True for a destination, which only transfers write to.
     pub protection: bool,
+    /// Its place in a large volume, if it is a constituent of one.
+    pub constituent: Option<Constituent>,
 }
 
 /// State of a volume in the engine.
@@ -252,6 +255,8 @@ pub struct ExportSpec {
     pub strict: bool,
     /// Limits of what its users and groups hold.
     pub quotas: QuotaRules,
+    /// Its place in a large volume, if it is a constituent of one.
+    pub constituent: Option<Constituent>,
 }
 
 /// The difference between two states of the data path. It is made from the change alone, so that

@@ -8,6 +8,7 @@ pub mod backend;
 mod backups;
 mod bootstrap;
 mod catalog;
+mod constituent;
 mod control;
 mod domains;
 mod external;
@@ -45,6 +46,7 @@ pub use catalog::{
     AccountKey, AuditEntry, Catalog, CatalogError, CatalogVersion, Inspection, TokenHash,
     TokenRecord, back_up, check_secret, file_of, inspect, migrate, new_secret, probe, version,
 };
+pub use constituent::{CONSTITUENT_LABEL, Constituent};
 pub use control::{Control, NotCarriedOut, Options};
 pub use figures::PoolUse;
 pub use job::{Job, ReplicationVerb, RowVerb};

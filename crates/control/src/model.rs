@@ -6,6 +6,7 @@
 //! [`crate::View`].
 
 use crate::assigned::Assigned;
+use crate::constituent::Constituent;
 use crate::job::Job;
 use crate::name::{
     BackupName, Collection, Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName,
@@ -515,6 +516,9 @@ pub struct Pooled {
     /// True if it may exceed the usual size and throughput ([`crate::levels::LargeVolumes`]): up to
     /// 30 GiB/s and 1 PiB.
     pub large: bool,
+    /// Its place in a large volume of a cluster, if it is a constituent of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constituent: Option<Constituent>,
 }
 
 /// The part of a volume with a tier of its own.
@@ -658,6 +662,11 @@ impl Volume {
     /// Returns true if it may exceed the usual size and throughput of its pool's level.
     pub fn large(&self) -> bool {
         self.pooled().is_some_and(|pooled| pooled.large)
+    }
+
+    /// Returns its place in a large volume of a cluster, if it is a constituent of one.
+    pub fn constituent(&self) -> Option<Constituent> {
+        self.pooled()?.constituent
     }
 
     /// Refuses changes while it is being created, deleted or reverted.

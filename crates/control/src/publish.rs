@@ -203,6 +203,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         snapshot_directory: volume.snapshot_directory,
         strict: volume.assigned.synchronous == Some(Synchronous::StrictSync),
         quotas: volume.quotas.enforced(),
+        constituent: volume.constituent(),
     };
     Some(Seen {
         export,

@@ -11,6 +11,7 @@
 //! records their existence ([`Record::lost`]), so that a rebuild can report them.
 
 use crate::assigned::Synchronous;
+use crate::constituent::Constituent;
 use crate::model::{
     Performance, Pooled, Presentation, Protocol, SecurityStyle, Share, SmbSetting, Tiered, Volume,
 };
@@ -60,6 +61,9 @@ pub(crate) struct Record {
     /// True for a large volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
+    /// Its place in a large volume of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constituent: Option<Constituent>,
     /// Tier of an instance; `None` for a volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Arc<str>>,
@@ -170,6 +174,7 @@ impl Record {
             level: view.pool_of(volume).map(|pool| pool.service_level.clone()),
             mibps: volume.throughput_mibps(),
             large: volume.large(),
+            constituent: volume.constituent(),
             tier: volume.tiered().map(|tiered| tiered.tier.clone()),
             performance: volume.tiered().and_then(|tiered| tiered.performance),
             address: volume.own_address(),
@@ -232,6 +237,7 @@ impl Record {
                 pool: name(&self.pool, pool),
                 throughput_mibps: self.mibps,
                 large: self.large,
+                constituent: self.constituent,
             }),
         }
     }
@@ -290,6 +296,7 @@ mod tests {
             level: Some(long(63).into()),
             mibps: Some(1.0 / 3.0),
             large: true,
+            constituent: None,
             tier: None,
             performance: None,
             address: None,

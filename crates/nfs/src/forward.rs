@@ -17,13 +17,14 @@ use crate::rpc::outcome::{Outcome, refuse};
 use crate::rpc::reply::ReplyBuf;
 use crate::rpc::xdr::{Put, Reader};
 use crate::rpc::{self, Call, Refusal};
-use crate::v3::types;
+use crate::v3::{procedure, types};
 use crate::v4::ConnInfo;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use weir_base::SipKey;
+use weir_base::limits::cluster::LARGE_FRAME_BYTES;
 use weir_conn::{Framing as _, RecordMarks};
 use weir_vfs::directory::{Directory, Membership, Remote};
 use weir_vfs::{Error, Scope, Transport, Vfs};
@@ -37,6 +38,9 @@ const HELLO: u32 = 1;
 /// Says whose calls will come: the client's address and port as text, and the answer to the
 /// challenge. The reply is a word that is 0 if it was accepted.
 const SPEAK_FOR: u32 = 2;
+/// Brings a message of a large volume's constituents: the answer to the challenge over the message,
+/// and the message. It has no reply: messages may be lost.
+const MESSAGE: u32 = 3;
 /// Transaction id of the introduction, whose replies are the only ones under way.
 const XID: u32 = 1;
 /// Longest text of an address and a port.
@@ -70,13 +74,29 @@ pub(crate) fn owner_of(
     match (call.program, call.version, call.procedure) {
         (NFS_PROGRAM, 3, number) if number != 0 => {
             // Every procedure's arguments begin with a handle.
-            let handle = types::handle(&mut Reader::new(call.args)).ok()?;
-            vfs.remote_of(handle)
+            let mut args = Reader::new(call.args);
+            let handle = types::handle(&mut args).ok()?;
+            // In a large volume the server of the new entry's directory decides.
+            let decider = match number {
+                _ if !Vfs::is_of_large_volume(handle) => handle,
+                procedure::RENAME => {
+                    args.string().ok()?;
+                    types::handle(&mut args).ok()?
+                }
+                procedure::LINK => types::handle(&mut args).ok()?,
+                _ => handle,
+            };
+            vfs.remote_of(decider)
         }
         (MOUNT_PROGRAM, 3, MNT | UMNT) => {
             let table = vfs.exports();
             let path = Reader::new(call.args).opaque(MAX_PATH).ok()?;
             let path = String::from_utf8_lossy(path);
+            if let Some((export, rest)) = table.of_path_at(conn.local.ip(), &path)
+                && !rest.trim_matches('/').is_empty()
+            {
+                return vfs.constituents.root_server(directory, export.volume());
+            }
             let all = matches!(table.scope(conn.local.ip()), Scope::All);
             let elsewhere = all && table.of_path(&path).is_none();
             directory.of_path(&path).filter(|_| elsewhere).cloned()
@@ -85,11 +105,22 @@ pub(crate) fn owner_of(
     }
 }
 
-/// Returns the answer to a challenge.
-fn answer(membership: &Membership, challenge: &[u8], identity: &[u8], client: &[u8]) -> u64 {
-    let key = SipKey::new(membership.secret).derive(b"weir forward");
+/// Purpose of answers that introduce a client.
+const CLIENTS: &[u8] = b"weir forward";
+/// Purpose of answers over messages of constituents.
+const MESSAGES: &[u8] = b"weir constituents";
+
+/// Returns the answer to a challenge over `content`.
+fn answer(
+    membership: &Membership,
+    purpose: &[u8],
+    challenge: &[u8],
+    identity: &[u8],
+    content: &[u8],
+) -> u64 {
+    let key = SipKey::new(membership.secret).derive(purpose);
     // All parts but the last have fixed lengths.
-    key.hash(&[challenge, identity, client].concat())
+    key.hash(&[challenge, identity, content].concat())
 }
 
 fn call(number: u32, args: &[u8]) -> Vec<u8> {
@@ -121,11 +152,26 @@ pub fn speak_for(
 ) -> Option<Vec<u8>> {
     let challenge: &[u8; 8] = results(reply)?.try_into().ok()?;
     let text = client.to_string();
-    let mac = answer(membership, challenge, &owner, text.as_bytes());
+    let mac = answer(membership, CLIENTS, challenge, &owner, text.as_bytes());
     let mut args = Vec::new();
     args.put_opaque(text.as_bytes());
     args.put_u64(mac);
     Some(call(SPEAK_FOR, &args))
+}
+
+/// Returns a call with a message for a constituent of a large volume, with its record mark, if
+/// `reply` to the first call is that of the owner.
+pub fn message(
+    membership: &Membership,
+    owner: [u8; 16],
+    reply: &[u8],
+    frame: &[u8],
+) -> Option<Vec<u8>> {
+    let challenge: &[u8; 8] = results(reply)?.try_into().ok()?;
+    let mut args = Vec::new();
+    args.put_u64(answer(membership, MESSAGES, challenge, &owner, frame));
+    args.put_opaque(frame);
+    Some(call(MESSAGE, &args))
 }
 
 /// Returns true if `reply` accepts the introduction.
@@ -176,6 +222,12 @@ pub(crate) fn introduce(
             let client = client.filter(|_| !conn.forwarded && conn.transport == Transport::Clear);
             out.put_u32(u32::from(client.is_none()));
         }
+        MESSAGE => {
+            if let Some(frame) = authentic(membership, &challenge, call.args) {
+                vfs.constituents.deliver(frame);
+            }
+            return Outcome::Drop;
+        }
         HELLO => out.put_u32(1),
         _ => return refuse(call.xid, Refusal::ProcUnavail),
     }
@@ -191,10 +243,19 @@ fn accepted(membership: &Membership, challenge: &[u8], args: &[u8]) -> Option<So
     let mut r = Reader::new(args);
     let text = r.opaque(MAX_ADDRESS).ok()?;
     let mac = r.u64().ok()?;
-    if mac != answer(membership, challenge, &membership.own, text) {
+    if mac != answer(membership, CLIENTS, challenge, &membership.own, text) {
         return None;
     }
     std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Returns the message of a constituent, if a server of the cluster has sent it.
+fn authentic<'a>(membership: &Membership, challenge: &[u8], args: &'a [u8]) -> Option<&'a [u8]> {
+    let mut r = Reader::new(args);
+    let mac = r.u64().ok()?;
+    let frame = r.opaque(LARGE_FRAME_BYTES).ok()?;
+    let right = answer(membership, MESSAGES, challenge, &membership.own, frame);
+    (mac == right).then_some(frame)
 }
 
 /// Returns the error of a call about another server's aggregate that is not forwarded.

@@ -36,6 +36,7 @@ fn join(s: &Server, own: [u8; 16], remote: [u8; 16], path: &str) {
     let volume = RemoteVolume {
         paths: vec![path.to_owned()],
         share: None,
+        constituent: None,
     };
     let membership = Some(membership(own, SECRET));
     s.vfs

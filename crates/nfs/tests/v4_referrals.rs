@@ -136,6 +136,7 @@ fn cluster(path: &str, nfs: &[&str]) -> Directory {
     let volume = |path: &str| RemoteVolume {
         paths: vec![path.to_owned()],
         share: None,
+        constituent: None,
     };
     let volumes = vec![volume(path), volume("/vol1"), volume("/a/far")];
     Directory::new(None, vec![(remote, volumes)])

@@ -12,12 +12,14 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use weir_base::limits::memory::{VOLUME_BYTES, VOLUME_SHARE};
 use weir_base::{Clock, Rng, VolumeId};
-use weir_control::Status;
 use weir_control::backend::{
     Backend, BackendError, BackupSpec, BackupState, BindingLevel, Capacity, DomainSpec, ExportRule,
     ExportSpec, Facts, FilesSpec, Point, Publication, SnapshotState, Space, Squash, TakenSnapshot,
     Throttled, VolumeSpec, VolumeState, no_bucket,
 };
+use weir_control::{Constituent, Status};
+use weir_large::{Member, Membership, Parts as MemberParts};
+use weir_store::features::CONSTITUENTS;
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{
@@ -280,7 +282,9 @@ impl Node {
         }
         let mut paths = spec.paths.iter().cloned();
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
+        let constituent = spec.constituent.map(|of| self.member(&spec.key, of));
         let mut export = Export::new(path, volume, rules);
+        export.constituent = constituent.transpose()?;
         export.aliases = paths.collect();
         export.trees = trees;
         export.home.clone_from(&spec.home);
@@ -296,6 +300,31 @@ impl Node {
             continuous: share.continuous,
         });
         Ok(export)
+    }
+
+    /// Returns the constituent of a large volume that a volume is. It starts with the first call.
+    fn member(&self, key: &str, of: Constituent) -> Outcome<Arc<Member>> {
+        let volume = self.find(key)?;
+        let constituents = &self.vfs.constituents;
+        if let Some(member) = constituents.find(volume.id()) {
+            return Ok(member);
+        }
+        let engine = Arc::downgrade(&self.engine);
+        let member = Member::start(MemberParts {
+            membership: Membership {
+                large: of.large,
+                secret: of.secret,
+                own: weir_large::Constituent(of.number),
+                members: of.members,
+            },
+            volume,
+            clock: Arc::clone(&self.clock),
+            link: constituents.link(),
+            durable: Arc::new(move |lsn| engine.upgrade().ok_or(FsError::Delay)?.wait_durable(lsn)),
+        });
+        let member = member.map_err(failed("constituent", key))?;
+        constituents.add(&member);
+        Ok(member)
     }
 
     /// Removes a volume from the exports.
@@ -500,6 +529,12 @@ impl Backend for Node {
             return Ok(state(&volume));
         }
         self.has_room()?;
+        if spec.constituent.is_some() && !self.engine.aggregate().has(&CONSTITUENTS) {
+            return Err(BackendError::Precondition(format!(
+                "the aggregate lacks the format feature {}: `weir upgrade` switches it on",
+                CONSTITUENTS.name
+            )));
+        }
         let made = match &spec.clone_of {
             Some((parent, snapshot)) => self.engine.clone_volume(parent, snapshot, key),
             None => {
@@ -523,6 +558,9 @@ impl Backend for Node {
     }
 
     fn delete_volume(&self, key: &str) -> Outcome<()> {
+        if let Ok(volume) = self.find(key) {
+            self.vfs.constituents.remove(volume.id());
+        }
         // Locks on what is gone go with their clients.
         match self.engine.retire_volume(key) {
             Ok(_) => {
@@ -689,6 +727,7 @@ impl Backend for Node {
             root_mode: 0o700,
             clone_of: None,
             protection: true,
+            constituent: None,
         };
         self.create_volume(&scratch)?;
         let done = self.find(&key).and_then(|from| {

@@ -306,6 +306,7 @@ impl AsUser {
         let new = NewVolume {
             presentation: Presentation::Netapp(Pooled {
                 large: false,
+                constituent: None,
                 ..of.pooled().cloned().unwrap_or_default()
             }),
             share_name: path.volume.clone(),

@@ -12,8 +12,8 @@ use weir_base::{Ino, Lsn, Time};
 use weir_constituents::codec::Entry;
 use weir_constituents::number::local_number;
 use weir_constituents::{
-    Change, Constituent, Durable, Kind, Message, Namespace, Note, Object, Output, Protocol, ROOT,
-    Record, Refusal, Request, Target, Ticket, Token,
+    Attributes, Change, Constituent, Durable, Kind, Message, Namespace, Note, Object, Output,
+    Protocol, ROOT, Record, Refusal, Request, Target, Ticket, Token,
 };
 use weir_store::FramePool;
 use weir_volume::check::{CheckOptions, check_on};
@@ -115,7 +115,7 @@ impl Constituted {
     fn change<'a>(&self, change: &'a Change) -> ConstituentChange<'a> {
         let stored = |ino: &Ino| self.stored(*ino);
         match change {
-            Change::Make { ino, object } => ConstituentChange::Make {
+            Change::Make { ino, object, .. } => ConstituentChange::Make {
                 ino: stored(ino),
                 kind: file_kind(object.kind),
                 parent: stored(&object.parent),
@@ -434,6 +434,7 @@ impl Story {
                     directory,
                     name: fixed,
                     on,
+                    attributes: Attributes::default(),
                 };
                 (Op::Mkdir { dir, name, set }, request)
             }

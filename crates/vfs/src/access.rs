@@ -242,6 +242,7 @@ pub(crate) mod tests {
             rdev: (0, 0),
             fsid: 1,
             tree: 0,
+            constituent: 0,
             ino: Ino(9),
             atime: Time::EPOCH,
             mtime: Time::EPOCH,

@@ -34,6 +34,8 @@ pub struct RemoteVolume {
     pub paths: Vec<String>,
     /// Name of the share.
     pub share: Option<String>,
+    /// The constituent that it is: identity of the large volume, and number.
+    pub constituent: Option<(u64, u8)>,
 }
 
 /// This server's part in the cluster.
@@ -53,6 +55,7 @@ pub struct Directory {
     remotes: Vec<Arc<Remote>>,
     by_path: BTreeMap<String, Arc<Remote>>,
     by_share: HashMap<String, (String, Arc<Remote>)>,
+    by_constituent: HashMap<(u64, u8), Arc<Remote>>,
 }
 
 impl Directory {
@@ -77,6 +80,10 @@ impl Directory {
                     let path = path.trim_end_matches('/').to_owned();
                     let server = || Arc::clone(&remote);
                     directory.by_path.entry(path).or_insert_with(server);
+                }
+                if let Some(constituent) = volume.constituent {
+                    let server = Arc::clone(&remote);
+                    directory.by_constituent.insert(constituent, server);
                 }
                 if let Some(share) = volume.share {
                     let server = Arc::clone(&remote);
@@ -131,6 +138,11 @@ impl Directory {
         remotes.find(|remote| remote.identity == *identity)
     }
 
+    /// Returns the server of a constituent of a large volume.
+    pub fn of_constituent(&self, large: u64, constituent: u8) -> Option<&Arc<Remote>> {
+        self.by_constituent.get(&(large, constituent))
+    }
+
     /// Returns the server of the aggregate that `handle` names and `own` has not made.
     pub(crate) fn of_handle(&self, own: &HandleKey, handle: &[u8]) -> Option<&Arc<Remote>> {
         if self.remotes.is_empty() || handle.len() != HANDLE_BYTES {
@@ -164,6 +176,7 @@ mod tests {
         RemoteVolume {
             paths: vec![path.to_owned()],
             share: Some(share.to_owned()),
+            constituent: None,
         }
     }
 

@@ -255,6 +255,14 @@ pub(crate) enum Halt {
     /// The file has an access control list that was not read.
     Unread,
     Recall(Ticket),
+    /// A change of several constituents is under way.
+    Waits(Arc<Signal<()>>),
+}
+
+impl From<Arc<Signal<()>>> for Halt {
+    fn from(change: Arc<Signal<()>>) -> Halt {
+        Halt::Waits(change)
+    }
 }
 
 impl From<Error> for Halt {
@@ -295,6 +303,7 @@ impl Halt {
                 volume: Arc::clone(volume),
             })),
             Halt::Recall(ticket) => Stop::Suspended(Suspend::Recall(ticket)),
+            Halt::Waits(change) => Stop::Suspended(Suspend::Thread(Box::pin(change.settled()))),
             Halt::Claimed => unreachable!("readers of the hints ask the table"),
             Halt::Unread => unreachable!("what finds a list reads it"),
         }

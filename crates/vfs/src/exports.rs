@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 use weir_base::VolumeId;
 use weir_base::network::AddressBlock;
+use weir_large::Member;
 use weir_volume::{QuotaEntry, QuotaId};
 
 /// `nobody`: the identity of squashed and anonymous callers unless an export
@@ -276,6 +277,8 @@ pub struct Export {
     pub style: Style,
     /// Share by which clients of SMB reach it; `None`: it is no share, whatever the rules say.
     pub share: Option<Share>,
+    /// Constituent of a large volume that the volume is.
+    pub constituent: Option<Arc<Member>>,
 }
 
 impl Export {
@@ -292,6 +295,7 @@ impl Export {
             snapshot_directory: false,
             style: Style::Unix,
             share: None,
+            constituent: None,
         }
     }
 

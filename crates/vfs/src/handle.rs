@@ -14,6 +14,11 @@
 //! identities of snapshots are never used again, so there is no generation. Where several
 //! aggregates are served the three bytes select the one to ask first. Aggregates with equal bytes
 //! are distinguished by the hash, since each has a key of its own.
+//!
+//! A handle of a large volume has version 3, zeros in place of the aggregate, the large volume's
+//! identity in place of the volume, and the inode's number in the large volume. Its key is the
+//! large volume's, so that each constituent's server can make handles of all. The server to ask
+//! follows from the number's constituent.
 
 use weir_base::{Ino, SipKey, VolumeId};
 
@@ -21,6 +26,8 @@ use weir_base::{Ino, SipKey, VolumeId};
 pub const HANDLE_BYTES: usize = 32;
 const HASHED: usize = HANDLE_BYTES - 8;
 const VERSION: u8 = 2;
+/// Version of handles of large volumes.
+const LARGE: u8 = 3;
 
 /// Bytes of an aggregate's identity in a handle.
 const AGGREGATE_BYTES: usize = 3;
@@ -71,6 +78,38 @@ pub struct FileId {
 pub struct HandleKey {
     key: SipKey,
     aggregate: [u8; AGGREGATE_BYTES],
+}
+
+/// Inode of a large volume that a handle says it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LargeFile {
+    /// Identity of the large volume.
+    pub(crate) large: u64,
+    /// Number of the inode in the large volume.
+    pub(crate) ino: Ino,
+}
+
+impl LargeFile {
+    /// Returns the handle of the file with the large volume's secret.
+    pub(crate) fn encode(self, secret: [u8; 16]) -> [u8; HANDLE_BYTES] {
+        let mut h = [0; HANDLE_BYTES];
+        h[0] = LARGE;
+        h[4..12].copy_from_slice(&self.large.to_be_bytes());
+        h[12..20].copy_from_slice(&self.ino.0.to_be_bytes());
+        let hash = SipKey::new(secret).hash(&h[..HASHED]);
+        h[HASHED..].copy_from_slice(&hash.to_be_bytes());
+        h
+    }
+
+    /// Returns the file that `handle` says it names; `None` if it is not of a large volume. An
+    /// operation on it compares the handle with that of [`LargeFile::encode`].
+    pub(crate) fn of_handle(handle: &[u8]) -> Option<LargeFile> {
+        let h: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
+        (h[0] == LARGE).then(|| LargeFile {
+            large: u64::from_be_bytes(eight(h, 4)),
+            ino: Ino(u64::from_be_bytes(eight(h, 12))),
+        })
+    }
 }
 
 /// A handle that this server did not make.
@@ -170,6 +209,20 @@ mod tests {
             Err(BadHandle)
         );
         assert_eq!(HandleKey::aggregate_of(&good), Some([5; AGGREGATE_BYTES]));
+    }
+
+    #[test]
+    fn a_handle_of_a_large_volume_names_its_inode() {
+        let file = LargeFile {
+            large: 1 << 60 | 5,
+            ino: Ino(2 << 56 | 77),
+        };
+        let handle = file.encode([1; 16]);
+        assert_eq!(LargeFile::of_handle(&handle), Some(file));
+        assert_ne!(handle, file.encode([2; 16]));
+        let key = HandleKey::new([1; 16], [0; 16]);
+        assert_eq!(key.decode(&handle), Err(BadHandle));
+        assert_eq!(HandleKey::aggregate_of(&handle), None);
     }
 
     proptest! {

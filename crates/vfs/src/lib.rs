@@ -23,13 +23,14 @@ pub mod grace;
 mod guard;
 mod handle;
 mod identity;
+mod large;
+mod large_ops;
 pub mod names;
 mod opened;
 mod ops;
 mod passage;
 pub mod pipeline;
 mod session;
-pub mod signal;
 mod snapdir;
 pub mod stats;
 pub mod throttle;
@@ -47,6 +48,8 @@ pub use exports::{
 };
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, DOMAIN_NUMBERS, Groups, Identity, Sid, Token};
+pub use large::{Constituents, Elsewhere};
+pub use large_ops::{Looked, Made};
 pub use ops::{LockAccess, Permitted};
 pub use pipeline::{
     Admitted, Changes, Charged, Cost, Exempt, Looks, OpContext, Operand, Reads, Writes,
@@ -55,6 +58,8 @@ pub use session::{AccessModel, Flavour, Granted, Session};
 pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
 pub use throttle::ClientKey;
 pub use vfs::Vfs;
+/// Events that happen once.
+pub use weir_base::signal;
 pub use weir_qos::{Direction, Metadata};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;

@@ -71,7 +71,7 @@ pub(crate) fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
 }
 
 /// Checks that the name can be made or removed: every directory has "." and "..", for ever.
-fn check_own_name(name: &[u8]) -> std::result::Result<(), Error> {
+pub(crate) fn check_own_name(name: &[u8]) -> std::result::Result<(), Error> {
     check_name(name)?;
     match name {
         b"." => Err(Error::Name(BadName::Dot)),
@@ -154,7 +154,10 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Attributes; any client that has the handle may see them.
     pub fn getattr(&self, cx: &mut OpContext) -> OpResult<Attr> {
-        self.run(cx, |cx| self.attr(cx))
+        self.run(cx, |cx| {
+            let _held = self.hold_attributes()?;
+            self.attr(cx)
+        })
     }
 
     /// Returns true if another client may have written what it has not sent yet: one relaxed load.
@@ -197,7 +200,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Returns the space and inodes of the file's volume, or of its tree if that is limited.
     pub fn statfs(&self, attr: &Attr) -> StatFs {
-        self.volume().statfs_at(attr)
+        let large = self.large_space();
+        large.unwrap_or_else(|| self.volume().statfs_at(attr))
     }
 
     /// Returns the bytes that may still be written to a file with these attributes, by the space of
@@ -346,7 +350,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Checks the making of `name`; returns the attributes to make it with, and what was heard of
     /// claims.
-    fn making(
+    pub(crate) fn check_making(
         &self,
         cx: &mut EngineContext,
         name: &[u8],
@@ -390,7 +394,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
-            let (attrs, heard) = self.making(cx, name, FileKind::Directory, attrs)?;
+            let _held = self.hold_entry(name)?;
+            let (attrs, heard) = self.check_making(cx, name, FileKind::Directory, attrs)?;
             let done = self.volume().mkdir(cx, self.file.ino, name, &attrs)?;
             Ok(self.made(heard, name, done))
         })
@@ -406,7 +411,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
-            let (attrs, heard) = self.making(cx, name, FileKind::Symlink, attrs)?;
+            let _held = self.hold_entry(name)?;
+            let (attrs, heard) = self.check_making(cx, name, FileKind::Symlink, attrs)?;
             if target.len() > MAX_SYMLINK {
                 return Err(Error::NameTooLong.into());
             }
@@ -430,7 +436,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
-            let (attrs, heard) = self.making(cx, name, kind, attrs)?;
+            let _held = self.hold_entry(name)?;
+            let (attrs, heard) = self.check_making(cx, name, kind, attrs)?;
             if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.unix.is_root() {
                 return Err(Error::Perm.into());
             }
@@ -467,6 +474,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         name: &[u8],
     ) -> OpResult<Done<Removed>> {
         self.run(cx, |cx| {
+            let _held = self.hold_removal(cx, name)?;
             let heard = self.removing(cx, name)?;
             let done = self.volume().remove(cx, self.file.ino, name)?;
             Ok(self.removed(heard, name, done))
@@ -481,6 +489,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         name: &[u8],
     ) -> OpResult<Done<Removed>> {
         self.run(cx, |cx| {
+            let _held = self.hold_removal(cx, name)?;
             let heard = self.removing(cx, name)?;
             let done = self.volume().rmdir(cx, self.file.ino, name)?;
             Ok(self.removed(heard, name, done))
@@ -504,6 +513,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             if target.export.volume.id() != self.export.volume.id() {
                 return Err(Error::CrossDevice.into());
             }
+            let _held = self.hold_rename(cx, from, target, to)?;
             self.writable()?;
             let source_dir = self.directory(cx)?;
             let target_dir = match target.file == self.file {
@@ -584,6 +594,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             if dir.export.volume.id() != self.export.volume.id() {
                 return Err(Error::CrossDevice.into());
             }
+            let _held = self.hold_link(dir, name)?;
             self.writable()?;
             let parent = dir.directory(cx)?;
             check_own_name(name)?;
@@ -613,6 +624,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| {
             let attr = self.directory(cx)?;
             access::require(&attr, &self.who.unix, R)?;
+            let _held = self.hold_attributes()?;
             self.entries(cx, cookie, limit, each)
         })
     }
@@ -826,6 +838,7 @@ impl<A: AccessModel> Operand<'_, A> {
         attrs: &SetAttr,
     ) -> OpResult<Done<Created>> {
         self.run(cx, |cx| {
+            let _held = self.hold_entry(name)?;
             self.writable()?;
             let dir = self.file.ino;
             let parent = self.directory(cx)?;
@@ -903,7 +916,13 @@ impl Vfs {
             list: None,
             caller: None,
         };
-        for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
+        let names = path.split('/').filter(|n| !n.is_empty() && *n != ".");
+        if let Some(root) = self.constituents.root_elsewhere(export.volume.id()) {
+            // A way below it begins at the server that has the root (`Constituents::root_server`).
+            let whole = names.clone().next().is_none();
+            return whole.then_some(root).ok_or(Error::NotSupported.into());
+        }
+        for name in names {
             if name == ".." {
                 return Err(Error::Access.into());
             }

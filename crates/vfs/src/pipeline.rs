@@ -70,6 +70,7 @@ use crate::exports::Export;
 use crate::grace::Grace;
 use crate::handle::{FileId, Namespace};
 use crate::identity::Identity;
+use crate::large::Steps;
 use crate::snapdir::{FileRef, Reading};
 use crate::throttle::ClientKey;
 use crate::throttle::{Charge, Request, Throttle};
@@ -100,6 +101,8 @@ pub struct OpContext {
     pub(crate) progress: u64,
     /// Question that it has asked the holder of a write cache of a file.
     pub(crate) question: Option<Box<(FileId, Question)>>,
+    /// Steps that it has begun with other constituents of a large volume.
+    pub(crate) steps: Option<Box<Steps>>,
 }
 
 impl OpContext {
@@ -115,6 +118,7 @@ impl OpContext {
             reads: usize::MAX,
             progress: 0,
             question: None,
+            steps: None,
         }
     }
 
@@ -136,6 +140,7 @@ impl OpContext {
         self.moved = 0;
         self.progress = 0;
         self.question = None;
+        self.steps = None;
     }
 
     /// Sets the key of a call that must not be carried out twice: it becomes part of the

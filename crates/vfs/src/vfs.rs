@@ -6,7 +6,8 @@ use crate::directory::{Directory, Remote};
 use crate::error::{Error, OpResult, Suspend};
 use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Transport, Verdict};
 use crate::grace::Grace;
-use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
+use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, LargeFile, Namespace};
+use crate::large::Constituents;
 use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
 use crate::session::Session;
@@ -27,6 +28,8 @@ pub struct Vfs {
     exports: ArcSwap<ExportTable>,
     directory: ArcSwap<Directory>,
     key: HandleKey,
+    /// The constituents of large volumes that this server has.
+    pub constituents: Constituents,
     /// Table of what clients of all protocols have open, locked and cached.
     pub claims: Claims,
     /// The clients that may claim again what they had before the start.
@@ -71,6 +74,7 @@ impl Vfs {
             exports: ArcSwap::default(),
             directory: ArcSwap::default(),
             key,
+            constituents: Constituents::default(),
             claims: Claims::new(claims),
             grace: Grace::default(),
             watchers: Watchers::default(),
@@ -144,7 +148,15 @@ impl Vfs {
     /// Returns the server that is to be asked about `handle` in place of this one.
     pub fn remote_of(&self, handle: &[u8]) -> Option<Arc<Remote>> {
         let directory = self.directory.load();
+        if let Some(file) = LargeFile::of_handle(handle) {
+            return self.constituents.remote_of(&directory, file);
+        }
         directory.of_handle(&self.key, handle).map(Arc::clone)
+    }
+
+    /// Returns true if `handle` says that it is of a large volume.
+    pub fn is_of_large_volume(handle: &[u8]) -> bool {
+        LargeFile::of_handle(handle).is_some()
     }
 
     /// Returns true if changes of a volume are held: it is strict, and the partner of its mirror is
@@ -173,12 +185,24 @@ impl Vfs {
 
     /// Returns the handle of a file.
     pub fn handle_of(&self, file: FileId) -> [u8; HANDLE_BYTES] {
-        self.key.encode(file)
+        let handle = self.constituents.handle_of(file);
+        handle.unwrap_or_else(|| self.key.encode(file))
     }
 
     /// Returns the file that `handle` names, whether or not it is exported.
     pub fn file_id(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
-        self.key.decode(handle)
+        let own = self.key.decode(handle);
+        own.or_else(|bad| self.constituents.file_id(handle).ok_or(bad))
+    }
+
+    /// Returns the file that `handle` names, of which this server can do something.
+    fn file_here(&self, handle: &[u8]) -> Result<FileId, Error> {
+        self.file_id(handle)
+            .map_err(|BadHandle| match self.constituents.elsewhere(handle) {
+                // Its server is not known now.
+                Some(_) => Error::Delay,
+                None => Error::BadHandle,
+            })
     }
 
     /// Returns the flavours by which `session`'s client may use a volume, whatever the session's
@@ -225,10 +249,7 @@ impl Vfs {
         handle: &[u8],
         session: &Session<'t, A>,
     ) -> OpResult<Admitted<'t, A>> {
-        let id = self
-            .key
-            .decode(handle)
-            .map_err(|BadHandle| Error::BadHandle)?;
+        let id = self.file_here(handle)?;
         self.admit_file(table, id, session)
     }
 
@@ -245,8 +266,7 @@ impl Vfs {
         handle: &[u8],
         session: &Session<'t, A>,
     ) -> OpResult<Admitted<'t, A>> {
-        let id = self.key.decode(handle);
-        let id = id.map_err(|BadHandle| Error::BadHandle)?;
+        let id = self.file_here(handle)?;
         let mut session = *session;
         session.transport = Transport::MutualTls;
         self.admit_any_flavour(table, id, &session)

@@ -53,6 +53,9 @@ impl FileKind {
     }
 }
 
+/// Bits of an inode's number below those that name another constituent of a large volume.
+pub(crate) const LOCAL_BITS: u32 = 56;
+
 /// Attributes of an inode at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
@@ -94,6 +97,19 @@ pub struct Attr {
     pub guard: Guard,
     /// Number of the tree (qtree) that the inode belongs to; 0: none.
     pub tree: u32,
+    /// Number of the constituent that the volume is of a large volume, plus 1; 0: none.
+    pub constituent: u8,
+}
+
+impl Attr {
+    /// Returns the number by which clients know the inode: unique in the file system of `fsid`.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match self.constituent.checked_sub(1) {
+            None => self.ino.0,
+            Some(constituent) => u64::from(constituent) << LOCAL_BITS | self.ino.0,
+        }
+    }
 }
 
 /// Source of access decisions for an inode.

@@ -65,6 +65,10 @@ impl Exporter {
         let volumes = table.iter().map(|export| Listed {
             paths: export.paths().map(str::to_owned).collect(),
             share: export.share.as_ref().map(|share| share.name.clone()),
+            constituent: export.constituent.as_ref().map(|member| {
+                let membership = member.membership();
+                (membership.large, membership.own.0)
+            }),
         });
         served.volumes = volumes.collect();
         served.volumes.sort_by(|a, b| a.paths.cmp(&b.paths));
@@ -153,6 +157,7 @@ fn directory(file: ServersFile, own: [u8; 16]) -> Option<Directory> {
         let volume = |one: Listed| RemoteVolume {
             paths: one.paths,
             share: one.share,
+            constituent: one.constituent,
         };
         Some((remote, server.volumes.into_iter().map(volume).collect()))
     });

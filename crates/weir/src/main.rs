@@ -16,6 +16,7 @@ mod cluster_directory;
 mod commands;
 mod control;
 mod forwarder;
+mod large_link;
 mod process;
 mod protocols;
 mod serve;

@@ -39,6 +39,11 @@ impl Fleet {
             Some(other) if other != at => return Err(exists(name)),
             _ => {}
         }
+        if let Some(body) = &creation.large
+            && let Some(reply) = self.create_large(&at, creation, body, passed).await?
+        {
+            return Ok(reply);
+        }
         let reply = self.send(&at, passed).await?;
         if reply.status().is_success() {
             self.owners.note(name, &at);

@@ -6,7 +6,7 @@
 //! none that would come before the last of them.
 
 use super::send::Passed;
-use super::{Asked, Fleet, ok};
+use super::{Asked, Fleet, large, ok};
 use crate::app;
 use crate::error::{ApiError, ApiResult};
 use crate::live;
@@ -114,6 +114,10 @@ impl Fleet {
                 items.extend(all);
             }
         }
+        let items = match collection {
+            "volumes" => large::merged(items),
+            _ => items,
+        };
         let (items, next) = list.merged(items, more);
         let mut out = Map::new();
         if !items.is_empty() {

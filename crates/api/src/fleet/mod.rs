@@ -9,10 +9,12 @@
 //! - [`owners`]: which aggregate has a resource, by its name; all are asked for one not seen yet;
 //! - [`merge`]: lists of all aggregates as one, in pages that need no state;
 //! - [`creation`]: the aggregate of a new resource, whose name no other aggregate has;
+//! - [`large`]: volumes that have parts in several aggregates;
 //! - [`ontap`]: the same for ONTAP's REST;
 //! - [`send`]: a request to one aggregate.
 
 mod creation;
+mod large;
 mod merge;
 mod ontap;
 mod owners;
@@ -41,6 +43,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
+use large::OfAll;
 use owners::Owners;
 use plan::Plan;
 use send::Passed;
@@ -361,7 +364,10 @@ impl Fleet {
                     .await
             }
             Plan::Locations => self.locations(&passed).await,
-            Plan::Named(name) => self.to_owner(&name, &passed).await,
+            Plan::Named(name) => match OfAll::of(matched) {
+                Some(what) => self.to_volume(what, &name, asked, &query).await,
+                None => self.to_owner(&name, &passed).await,
+            },
             Plan::Create(creation) => self.create(&creation, &passed).await,
             Plan::Any => self.any(&passed).await,
             Plan::Tokens => self.tokens(asked, matched, &query).await,

@@ -41,6 +41,8 @@ pub(super) struct Creation {
     pub name: String,
     /// Its place.
     pub site: Site,
+    /// Normal form of the body, if it asks for a large volume.
+    pub large: Option<Object>,
 }
 
 /// Place of a new resource.
@@ -139,9 +141,11 @@ fn creation(kind: Kind, parts: &[String], query: &Query, body: &[u8]) -> ApiResu
         (Kind::Pool, None) => Site::Roomiest,
         _ => Site::ToBeNamed,
     };
+    let large = kind == Kind::Volume && body.get("largeCapacity") == Some(&Value::Bool(true));
     Ok(Creation {
         name: full_name(parts, collection, id),
         site,
+        large: large.then_some(body),
     })
 }
 

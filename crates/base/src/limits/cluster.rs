@@ -81,6 +81,27 @@ const _: () = assert!(
     SHARE_LEASE.as_millis() < LEARNING.as_millis(),
     "the leases of all servers have to be over before a new leader grants"
 );
+/// Maximum number of changes of several constituents that wait at one constituent of a large
+/// volume.
+pub const LARGE_REQUESTS_MAX: usize = 4096;
+
+/// Maximum number of messages from other constituents that wait at one constituent. Further ones
+/// are dropped, and are sent again.
+pub const LARGE_INBOX_MAX: usize = 16_384;
+
+/// Maximum number of messages that wait for the connection to another server. Further ones are
+/// dropped, and are sent again.
+pub const LARGE_OUTBOX_MAX: usize = 16_384;
+
+/// Maximum size of a message between constituents, in bytes.
+pub const LARGE_FRAME_BYTES: usize = 1024;
+
+/// Time after which messages between constituents are sent again that have no answer.
+pub const LARGE_TICK: Duration = Duration::from_millis(200);
+
+/// Time after which a constituent that was not heard of gets no new directories.
+pub const LARGE_SILENCE: Duration = Duration::from_secs(5);
+
 const _: () = assert!(
     LEARNING.as_millis() > NODE_SILENCE.as_millis() + 2 * ROUND.as_millis(),
     "a node that lives has to be heard before anything is decided about it"

@@ -348,6 +348,7 @@ pub fn spec(view: &View, volume: &Volume) -> VolumeSpec {
         root_mode: volume.unix_permissions,
         clone_of,
         protection: volume.protection,
+        constituent: volume.constituent(),
     }
 }
 
@@ -403,6 +404,14 @@ pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(),
         }
         _ => (level.volume_gib, "volume"),
     };
+    if let Some(constituent) = volume.constituent() {
+        // The whole is bounded; its parts may be small.
+        let whole = capacity.saturating_mul(u64::from(constituent.members));
+        return match capacity > 0 && whole <= range.max {
+            true => Ok(()),
+            false => Err(too_large(name, whole, range.max)),
+        };
+    }
     if range.holds(capacity) {
         return Ok(());
     }
@@ -428,6 +437,20 @@ pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(),
     .with("minGib", range.min)
     .with("maxGib", range.max)
     .with("capacityGib", capacity))
+}
+
+fn too_large(name: &VolumeName, whole: u64, most: u64) -> Refusal {
+    Refusal::new(
+        Status::InvalidArgument,
+        "VOLUME_CAPACITY_RANGE",
+        format!(
+            "the capacity of a large volume must be at most {}; received: {} GiB for {}",
+            gib(most),
+            count(whole),
+            name.id
+        ),
+    )
+    .field("capacityGib")
 }
 
 /// Completes the surface-specific fields of the volume, and checks them against its pool or tier.

@@ -56,6 +56,7 @@ mod tests {
             rdev: (0, 0),
             fsid: 1,
             tree: 0,
+            constituent: 0,
             ino: Ino(9),
             atime: Time::EPOCH,
             mtime: Time::EPOCH,

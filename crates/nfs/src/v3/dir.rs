@@ -63,7 +63,7 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
         used += size;
         names += bare;
         out.put_bool(true);
-        out.put_u64(e.ino.0);
+        out.put_u64(dir.shown_number(e.ino));
         out.put_opaque(e.name);
         out.put_u64(e.cookie);
         if plus {

@@ -4,33 +4,32 @@
 use super::args::{CreateArgs, How, MknodArgs, SymlinkArgs};
 use super::op::{Op, Operand, Release, split};
 use super::status::Status;
-use super::types::{DirOp, put_post_op, put_post_op_handle, put_wcc};
+use super::types::{DirOp, put_post_op, put_post_op_handle, put_wcc, put_wcc_failed};
 use crate::rpc::xdr::Put;
-use weir_vfs::volume::{CreateHow, Created, Done, FileKind, Removed, SetAttr};
-use weir_vfs::{Changes, Looks, OpResult, Stop};
+use weir_vfs::volume::{CreateHow, Done, FileKind, SetAttr};
+use weir_vfs::{Changes, Elsewhere, Looks, Made, OpResult, Stop};
 
 /// LOOKUP (RFC 1813 §3.3.3).
 pub(super) fn lookup(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
     let (dir, charged) = op.enter(at.dir, Looks)?;
-    let found = dir.lookup(op.cx, charged, at.name);
-    let (found, file) = found.map_err(|why| op.fail_attr(why, &dir))?;
-    let handle = op.vfs.handle(dir.file_id().volume, file);
+    let found = dir.look(op.cx, charged, at.name);
+    let found = found.map_err(|why| op.fail_attr(why, &dir))?;
+    let handle = op.vfs.handle(dir.file_id().volume, found.file);
     op.status(Status::Ok);
     op.out.put_opaque(&handle);
-    put_post_op(op.out, Some(&found.attr));
+    put_post_op(op.out, found.attr.as_ref());
     put_post_op(op.out, Some(&found.dir));
     Ok(None)
 }
 
 /// Results of CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 §3.3.8 to §3.3.11).
-fn made(op: &mut Op<'_>, dir: &Operand<'_>, outcome: OpResult<Done<Created>>) -> Release {
-    let (created, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[dir]))?);
-    let file = dir.near(created.ino);
-    let handle = op.vfs.handle(dir.file_id().volume, file);
+fn made(op: &mut Op<'_>, dir: &Operand<'_>, outcome: OpResult<Done<Made>>) -> Release {
+    let (made, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[dir]))?);
+    let handle = op.vfs.handle(dir.file_id().volume, made.file);
     op.status(Status::Ok);
     put_post_op_handle(op.out, &handle);
-    put_post_op(op.out, Some(&created.attr));
-    put_wcc(op.out, &created.dir);
+    put_post_op(op.out, made.attr.as_ref());
+    op.put_change(dir, made.dir.as_ref());
     Ok(lsn)
 }
 
@@ -42,14 +41,14 @@ pub(super) fn create(op: &mut Op<'_>, a: &CreateArgs<'_>) -> Release {
         How::Guarded(attrs) => (CreateHow::Guarded, attrs),
         How::Exclusive(verifier) => (CreateHow::Exclusive(verifier), SetAttr::default()),
     };
-    let outcome = dir.create(op.cx, charged, a.at.name, how, &attrs);
+    let outcome = dir.make_file(op.cx, charged, a.at.name, how, &attrs);
     made(op, &dir, outcome)
 }
 
 /// MKDIR (RFC 1813 §3.3.9).
 pub(super) fn mkdir(op: &mut Op<'_>, at: &DirOp<'_>, attrs: &SetAttr) -> Release {
     let (dir, charged) = op.enter(at.dir, Changes)?;
-    let outcome = dir.mkdir(op.cx, charged, at.name, attrs);
+    let outcome = dir.make_directory(op.cx, charged, at.name, attrs);
     made(op, &dir, outcome)
 }
 
@@ -57,7 +56,7 @@ pub(super) fn mkdir(op: &mut Op<'_>, at: &DirOp<'_>, attrs: &SetAttr) -> Release
 pub(super) fn symlink(op: &mut Op<'_>, a: &SymlinkArgs<'_>) -> Release {
     let (dir, charged) = op.enter(a.at.dir, Changes)?;
     let outcome = dir.symlink(op.cx, charged, a.at.name, a.target, &a.attrs);
-    made(op, &dir, outcome)
+    made(op, &dir, outcome.map(|created| dir.made_here(created)))
 }
 
 /// MKNOD (RFC 1813 §3.3.11). Replies BADTYPE for kinds that have procedures of their own.
@@ -72,46 +71,67 @@ pub(super) fn mknod(op: &mut Op<'_>, a: &MknodArgs<'_>) -> Release {
         return Err(Stop::Failed(Status::BadType));
     }
     let outcome = dir.mknod(op.cx, charged, a.at.name, a.kind, a.rdev, &a.attrs);
-    made(op, &dir, outcome)
+    made(op, &dir, outcome.map(|created| dir.made_here(created)))
 }
 
-fn removed(op: &mut Op<'_>, dir: &Operand<'_>, outcome: OpResult<Done<Removed>>) -> Release {
-    let (removed, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[dir]))?);
+fn unlink(op: &mut Op<'_>, at: &DirOp<'_>, directory: bool) -> Release {
+    let (dir, charged) = op.enter(at.dir, Changes)?;
+    let outcome = dir.unlink(op.cx, charged, at.name, directory);
+    let (change, lsn) = split(outcome.map_err(|why| op.fail_wcc(why, &[&dir]))?);
     op.status(Status::Ok);
-    put_wcc(op.out, &removed.dir);
+    op.put_change(&dir, change.as_ref());
     Ok(lsn)
 }
 
 /// REMOVE (RFC 1813 §3.3.12).
 pub(super) fn remove(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
-    let (dir, charged) = op.enter(at.dir, Changes)?;
-    let outcome = dir.remove(op.cx, charged, at.name);
-    removed(op, &dir, outcome)
+    unlink(op, at, false)
 }
 
 /// RMDIR (RFC 1813 §3.3.13).
 pub(super) fn rmdir(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
-    let (dir, charged) = op.enter(at.dir, Changes)?;
-    let outcome = dir.rmdir(op.cx, charged, at.name);
-    removed(op, &dir, outcome)
+    unlink(op, at, true)
 }
 
 /// RENAME (RFC 1813 §3.3.14).
 pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Release {
+    if let Some(source) = op.vfs.constituents.elsewhere(from.dir) {
+        return rename_from(op, source, from.name, to);
+    }
     let (source, charged) = op.enter(from.dir, Changes)?;
     let admitted = op.admit(to.dir)?;
     let target = source.beside(op.cx, admitted);
     let target = target.map_err(|why| op.refuse(why))?;
-    let done = source.rename(op.cx, charged, from.name, &target, to.name);
+    let done = source.rename_any(op.cx, charged, from.name, &target, to.name);
     let (renamed, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&source, &target]))?);
     op.status(Status::Ok);
-    put_wcc(op.out, &renamed.from);
-    put_wcc(op.out, &renamed.to);
+    op.put_change(&source, renamed.as_ref().map(|renamed| &renamed.from));
+    op.put_change(&target, renamed.as_ref().map(|renamed| &renamed.to));
+    Ok(lsn)
+}
+
+/// Serves RENAME from a directory that another server has.
+fn rename_from(op: &mut Op<'_>, source: Elsewhere, from: &[u8], to: &DirOp<'_>) -> Release {
+    let (target, charged) = op.enter(to.dir, Changes)?;
+    let done = target.rename_from(op.cx, charged, source, from, to.name);
+    let failed = |why| {
+        op.failed(why, |op| {
+            put_wcc_failed(op.out, None);
+            op.put_wcc(&target);
+        })
+    };
+    let ((), lsn) = split(done.map_err(failed)?);
+    op.status(Status::Ok);
+    put_wcc_failed(op.out, None);
+    op.put_wcc(&target);
     Ok(lsn)
 }
 
 /// LINK (RFC 1813 §3.3.15).
 pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Release {
+    if let Some(file) = op.vfs.constituents.elsewhere(file) {
+        return link_from(op, file, at);
+    }
     let (file, charged) = op.enter(file, Changes)?;
     let admitted = op.admit(at.dir)?;
     let dir = file.beside(op.cx, admitted);
@@ -127,5 +147,22 @@ pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Release {
     op.status(Status::Ok);
     put_post_op(op.out, Some(&linked.attr));
     put_wcc(op.out, &linked.dir);
+    Ok(lsn)
+}
+
+/// Serves LINK to a file that another server has.
+fn link_from(op: &mut Op<'_>, file: Elsewhere, at: &DirOp<'_>) -> Release {
+    let (dir, charged) = op.enter(at.dir, Changes)?;
+    let done = dir.link_from(op.cx, charged, file, at.name);
+    let failed = |why| {
+        op.failed(why, |op| {
+            put_post_op(op.out, None);
+            op.put_wcc(&dir);
+        })
+    };
+    let ((), lsn) = split(done.map_err(failed)?);
+    op.status(Status::Ok);
+    put_post_op(op.out, None);
+    op.put_wcc(&dir);
     Ok(lsn)
 }

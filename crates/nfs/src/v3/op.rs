@@ -3,14 +3,14 @@
 
 use super::access::EachCall;
 use super::status::Status;
-use super::types::{put_post_op, put_wcc_failed};
+use super::types::{put_post_op, put_wcc, put_wcc_failed};
 use crate::rpc::failure::Failure;
 use crate::rpc::message::Credential;
 use crate::rpc::reply::Payload;
 use crate::rpc::xdr::Put;
 use weir_base::{Lsn, VolumeId};
 use weir_conn::ConnInfo;
-use weir_vfs::volume::Done;
+use weir_vfs::volume::{Change, Done};
 use weir_vfs::{
     Admitted, Charged, Cost, Error, ExportTable, OpContext, Protocol, Stop, Suspend, Vfs,
 };
@@ -132,6 +132,15 @@ impl<'a> Op<'a> {
     pub(super) fn put_attr(&mut self, object: &Operand<'_>) {
         let attr = object.attr_at_hand(self.cx);
         put_post_op(self.out, attr.as_ref());
+    }
+
+    /// Appends the `wcc_data` of an operation that was done: its change of a directory, or the
+    /// present attributes if they were not taken with the operation.
+    pub(super) fn put_change(&mut self, dir: &Operand<'_>, change: Option<&Change>) {
+        match change {
+            Some(change) => put_wcc(self.out, change),
+            None => self.put_wcc(dir),
+        }
     }
 
     /// Appends a `wcc_data` to a failed reply, as [`Op::put_attr`] does.

@@ -10,6 +10,11 @@ use weir_vfs::{Error, HANDLE_BYTES};
 /// WRITE, which brings data.
 pub const WRITE: u32 = 7;
 
+/// RENAME and LINK, which concern two directories or a file and a directory.
+pub const RENAME: u32 = 14;
+/// See [`RENAME`].
+pub const LINK: u32 = 15;
+
 /// Returns true if a second run would reply differently or do harm: SETATTR, CREATE to LINK. WRITE
 /// is not among them: a client does not send another write of a range before the first was
 /// answered.

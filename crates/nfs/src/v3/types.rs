@@ -101,7 +101,7 @@ pub fn put_fattr(out: &mut Vec<u8>, a: &Attr) {
     b[36..40].copy_from_slice(&a.rdev.0.to_be_bytes());
     b[40..44].copy_from_slice(&a.rdev.1.to_be_bytes());
     b[44..52].copy_from_slice(&a.fsid.to_be_bytes());
-    b[52..60].copy_from_slice(&a.ino.0.to_be_bytes());
+    b[52..60].copy_from_slice(&a.number().to_be_bytes());
     b[60..68].copy_from_slice(&wire_time(a.atime));
     b[68..76].copy_from_slice(&wire_time(a.mtime));
     b[76..84].copy_from_slice(&wire_time(a.ctime));

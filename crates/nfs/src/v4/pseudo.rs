@@ -181,6 +181,7 @@ impl Pseudo {
             rdev: (0, 0),
             fsid: FSID,
             tree: 0,
+            constituent: 0,
             ino: Ino(number),
             atime: Time::EPOCH,
             mtime: Time::EPOCH,

@@ -42,6 +42,7 @@ fn volume(node: &Node, key: &str) -> VolumeState {
         root_mode: 0o750,
         clone_of: None,
         protection: false,
+        constituent: None,
     };
     node.create_volume(&spec).unwrap()
 }
@@ -64,6 +65,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         strict: false,
         trees: Vec::new(),
         quotas: Default::default(),
+        constituent: None,
     }
 }
 
@@ -295,6 +297,7 @@ fn a_destination_is_made_in_one_call_and_found_again() {
         root_mode: 0o755,
         clone_of: None,
         protection: true,
+        constituent: None,
     };
     for _ in 0..2 {
         assert!(node.create_volume(&spec).unwrap().protection);
@@ -311,6 +314,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
         root_mode: 0o755,
         clone_of: Some((parent.to_owned(), snapshot.to_owned())),
         protection: false,
+        constituent: None,
     };
     volume(&node, "v-1");
     let parent = node.find("v-1").unwrap();
@@ -484,6 +488,7 @@ fn volumes_beyond_their_part_of_the_memory_are_refused() {
         root_mode: 0o755,
         clone_of: None,
         protection: false,
+        constituent: None,
     };
     while node.volumes().unwrap().len() < 3 {
         let key = format!("v{}", node.volumes().unwrap().len());

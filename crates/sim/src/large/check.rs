@@ -21,6 +21,7 @@ fn errno(refusal: Refusal) -> Errno {
         Refusal::Loop => Errno::Invalid,
         Refusal::Busy => Errno::Delay,
         Refusal::Full => Errno::NoSpace,
+        Refusal::TooManyLinks => Errno::TooManyLinks,
     }
 }
 

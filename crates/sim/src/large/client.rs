@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_base::Ino;
 use weir_constituents::placement::{Fill, place_directory};
-use weir_constituents::{Constituent, Refusal, Reply, Request};
+use weir_constituents::{Attributes, Constituent, Refusal, Reply, Request};
 
 use super::state::{Item, Seen};
 use super::{Event, World};
@@ -156,6 +156,7 @@ impl World {
                 directory: ino(dir),
                 name: fixed(name),
                 on: self.place(ino(dir)),
+                attributes: Attributes::default(),
             },
             Op::Remove { dir, name } => Request::Remove {
                 directory: ino(dir),

@@ -59,7 +59,7 @@ impl State {
 
     fn change(&mut self, change: &Change) {
         match change {
-            Change::Make { ino, object } => {
+            Change::Make { ino, object, .. } => {
                 self.next = self
                     .next
                     .max(weir_constituents::number::local_number(*ino) + 1);

@@ -132,6 +132,7 @@ mod tests {
         let volume = |share: &str| RemoteVolume {
             paths: Vec::new(),
             share: Some(share.to_owned()),
+            constituent: None,
         };
         Directory::new(None, vec![(remote, vec![volume("Far"), volume("vol1")])])
     }

@@ -14,7 +14,7 @@ use weir_base::{BlockAddr, Generation, Ino, Time, invariant};
 use weir_store::BlockPtr;
 
 use crate::format::codec::{Put, Reader};
-use crate::types::FileKind;
+use crate::types::{FileKind, LOCAL_BITS};
 
 /// Kinds of key below an inode number.
 pub(crate) mod kind {
@@ -55,9 +55,6 @@ pub(crate) const ROOT_INO: Ino = Ino(2);
 
 /// The first number of a new inode; lower ones are reserved.
 pub(crate) const FIRST_INO: u64 = 16;
-
-/// Bits of an inode's number below those that name another constituent of a large volume.
-const LOCAL_BITS: u32 = 56;
 
 /// Returns true for the number, in an entry or as a parent, of an inode of another constituent.
 #[must_use]

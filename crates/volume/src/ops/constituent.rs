@@ -451,7 +451,9 @@ impl Volume {
         for (number, value) in tokens {
             edits.side(self.root(), kind::TOKEN, *number, *value);
         }
-        let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
+        let mut entries = plan.names.iter().filter_map(|name| name.entry.as_ref());
+        let named = entries.next_back().map_or(Ino(0), |entry| entry.ino);
+        let lsn = self.core.log.append_call(cx, self.id, edits, named)?;
 
         if let Some((ino, rec)) = plan.made {
             let inode = Arc::new(Inode::new(ino, rec));

@@ -79,6 +79,7 @@ impl State {
                 _ => Guard::Acl,
             },
             tree: rec.tree,
+            constituent: 0,
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ use crate::overlay::segments::Segments;
 use crate::overlay::snapshots::{Shown, Snaps};
 use crate::overlay::space::Space;
 use crate::overlay::unlinked::Unlinked;
-use crate::types::{Attr, Backpressure, FsError, Stop};
+use crate::types::{Attr, Backpressure, FsError, LOCAL_BITS, Stop};
 
 /// A volume, or a view of a snapshot. See the crate's head for how operations run.
 pub struct Volume {
@@ -46,6 +46,8 @@ pub struct Volume {
     pub(crate) space: Space,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
+    /// Identity of the large volume that it is a constituent of, and its number plus 1.
+    part: OnceLock<(u64, u8)>,
     role: Role,
 }
 
@@ -123,6 +125,7 @@ impl LiveVolume {
             space: Space::new(rec.limit, rec.used, rec.dead_blocks),
             quota: Quota::new(),
             counters: Counters::new(rec.change_base, rec.change_top, rec.next_ino),
+            part: OnceLock::new(),
             role: Role::Live(Live {
                 standing: Standing::new(writers),
                 segments: Segments::new(),
@@ -246,6 +249,7 @@ impl Volume {
             space: Space::new(0, stored.used, 0),
             quota: Quota::new(),
             counters: Counters::new(change_base, 0, 0),
+            part: OnceLock::new(),
             role: Role::View(View {
                 snapshot: id,
                 shown,
@@ -320,7 +324,33 @@ impl Volume {
     }
 
     pub(crate) fn attr_of(&self, ino: Ino, st: &InodeState) -> Attr {
-        st.attr(ino, self.fsid(), self.counters.base())
+        let mut attr = st.attr(ino, self.fsid(), self.counters.base());
+        if let Some((fsid, constituent)) = self.part.get() {
+            attr.fsid = *fsid;
+            attr.constituent = *constituent;
+        }
+        attr
+    }
+
+    /// Shows clients the volume as the constituent of this number of a large volume with this
+    /// identity, from now on. Only the first call has an effect.
+    pub fn show_as_constituent(&self, fsid: u64, constituent: u8) {
+        // Saturates: never, constituents are below 48.
+        let _ = self.part.set((fsid, constituent.saturating_add(1)));
+    }
+
+    /// Returns the number by which clients know an inode that an entry or a directory names.
+    pub fn shown_number(&self, ino: Ino) -> u64 {
+        let Some((_, constituent)) = self.part.get() else {
+            return ino.0;
+        };
+        let (other, local) = (ino.0 >> LOCAL_BITS, ino.0 & ((1 << LOCAL_BITS) - 1));
+        let constituent = match other {
+            0 => u64::from(*constituent),
+            other => other,
+        };
+        // Both are one more than the number of the constituent.
+        (constituent - 1) << LOCAL_BITS | local
     }
 
     /// Checks that changes are possible at all.

@@ -39,6 +39,7 @@ use crate::cluster::{ClusterCommands, Member};
 use crate::cluster_directory::{Exporter, Follower, Places};
 use crate::control::{bucket, plane};
 use crate::forwarder::Forwarder;
+use crate::large_link::LargeLink;
 use crate::process::notify::Starting;
 use crate::protocols::reply_gate::ReplyGate;
 use crate::protocols::smb::Smb;
@@ -373,7 +374,7 @@ impl Storage {
         }
         deliver(&smb, &service, wakeups);
         service.refer(referrals::read(&args.nfs4_referral)?);
-        service.forward_by(Forwarder::new(Arc::clone(&vfs)));
+        connect_servers(&service, &vfs);
         let domains = domains::open(&args.data)?;
         smb.service().number_domains(Arc::clone(&domains));
         if let Some(keytab) = &args.krb5_keytab {
@@ -636,6 +637,13 @@ fn places(args: &Serve) -> Result<Places> {
         },
         addresses: moving.iter().map(|address| address.ip).collect(),
     })
+}
+
+/// Connects to the other servers of a cluster: for calls about their aggregates, and for messages
+/// between constituents of large volumes.
+fn connect_servers(service: &Service, vfs: &Arc<Vfs>) {
+    service.forward_by(Forwarder::new(Arc::clone(vfs)));
+    vfs.constituents.connect(LargeLink::new(vfs));
 }
 
 /// Returns the commands of a server, with `next` as those of one that serves.

@@ -16,6 +16,7 @@ fn attr() -> Attr {
         rdev: (0, 0),
         fsid: 5,
         tree: 0,
+        constituent: 0,
         ino: Ino(9),
         atime: Time::EPOCH,
         mtime: Time { secs: -1, nanos: 5 },

@@ -1,0 +1,227 @@
+"""A large volume over three aggregates, for clients of NFSv3 at each server's address."""
+
+import errno
+import random
+
+from ceph import POOL, Ceph, free_ports
+from cluster import OnlyNodes, OnNodes
+from libnfs import Client
+
+PLACE = "projects/p1/locations/us-central1"
+POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
+AGGREGATES = ("a", "b", "c")
+
+
+class LargeVolume(OnNodes):
+    @classmethod
+    def make(cls):
+        return OnlyNodes(cls.ceph)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        ports = free_ports(len(AGGREGATES))
+        cls.ports = {name: ports + at for at, name in enumerate(AGGREGATES)}
+        nodes = cls.cluster.nodes
+        try:
+            for node, name in zip(nodes, AGGREGATES):
+                nodes[0].does("aggregate", "create", name, "--on", f"rados:{POOL}", "--nfs", str(cls.ports[name]), "--memory", "256M",
+                              "--node", node.name)
+        except RuntimeError:
+            print(cls.cluster.said())
+            raise
+
+    def ok(self, node, method, path, body=None, **more):
+        status, answer = node.ask(method, path, body, **more)
+        self.assertEqual(status, 200, f"{node.name} {method} {path}: {answer}")
+        return answer
+
+    def done(self, node, method, path, body=None, **more):
+        operation = self.ok(node, method, path, body, **more)
+        while not operation.get("done"):
+            operation = self.ok(node, "GET", operation["name"])
+        self.assertNotIn("error", operation)
+
+    def client(self, aggregate, options=""):
+        """A client at the address of the server that owns an aggregate."""
+        node, port = self.cluster.owner(aggregate), self.ports[aggregate]
+        url = f"nfs://{node.address}/big?version=3&nfsport={port}&mountport={port}&auto-traverse-mounts=0{options}"
+        client = Client(url)
+        self.addCleanup(client.close)
+        return client
+
+    def fails(self, why, call, *words):
+        with self.assertRaises(OSError) as raised:
+            call(*words)
+        self.assertEqual(raised.exception.errno, why, raised.exception)
+
+    def make_volume(self):
+        node = self.cluster.nodes[0]
+        for name in AGGREGATES:
+            body = {"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default", "labels": {"weir-aggregate": name}}
+            self.done(node, "POST", POOLS, body, storagePoolId=f"pool-{name}")
+        self.done(node, "POST", VOLUMES,
+                  {"storagePool": "pool-a", "capacityGib": "6", "shareName": "big", "protocols": ["NFSV3"], "largeCapacity": True,
+                   "multipleEndpoints": True, "unixPermissions": "0777"}, volumeId="big")
+        self.addCleanup(self.delete_volume)
+        Ceph.until("every server knows the constituents of the others", self.is_known)
+
+    def is_known(self):
+        """Whether each server knows the space of all constituents."""
+        spaces = (self.client(name).space() for name in AGGREGATES)
+        return all(space.blocks * space.frsize > 5 << 30 for space in spaces)
+
+    def delete_volume(self):
+        node = self.cluster.up()[0]
+        self.done(node, "DELETE", f"{VOLUMES}/big", force="true")
+        for name in AGGREGATES:
+            path = f"/aggregates/{name}/v1/{VOLUMES}/big"
+            Ceph.until(f"the constituent in {name} is gone", lambda path=path: node.ask("GET", path)[0] == 404)
+            self.done(node, "DELETE", f"{POOLS}/pool-{name}")
+
+    def test_one_volume_over_three_aggregates(self):
+        self.make_volume()
+        self.check_api()
+        self.check_calls()
+        self.check_tree()
+
+    def check_api(self):
+        """One volume to see; what it cannot do is refused by its name."""
+        n1, n2, n3 = self.cluster.nodes
+        big = self.ok(n2, "GET", f"{VOLUMES}/big")
+        self.assertEqual((big["capacityGib"], big["largeCapacityConfig"]), ("6", {"constituentCount": 3}))
+        self.assertEqual(len({option["exportFull"] for option in big["mountOptions"]}), 3, big["mountOptions"])
+        self.assertNotIn("weir-constituent", big.get("labels", {}))
+        listed = self.ok(n3, "GET", VOLUMES)["volumes"]
+        self.assertEqual([(one["name"], one["capacityGib"]) for one in listed], [(f"{VOLUMES}/big", "6")])
+        self.done(n3, "PATCH", f"{VOLUMES}/big", {"capacityGib": "9"}, updateMask="capacityGib")
+        self.assertEqual(self.ok(n1, "GET", f"{VOLUMES}/big")["capacityGib"], "9")
+        status, answer = n1.ask("POST", f"{VOLUMES}/big/snapshots", {}, snapshotId="s")
+        self.assertEqual(status, 400, answer)
+        self.assertIn("large volumes of a cluster have no snapshots", answer["error"]["message"])
+        status, answer = n1.ask("PATCH", f"{VOLUMES}/big", {"protocols": ["NFSV3", "NFSV4"]}, updateMask="protocols")
+        self.assertEqual(status, 400, answer)
+        self.assertIn("no protocols but NFSV3", answer["error"]["message"])
+
+    def check_calls(self):
+        """What each call does over the borders of constituents."""
+        a, b, c = (self.client(name) for name in AGGREGATES)
+        for number in range(12):
+            a.mkdir(f"/d{number}")
+        where = {name: ino >> 56 for name, ino in b.names("/").items()}
+        self.assertEqual(set(where.values()), {0, 1, 2}, where)
+        zero, one, two = (next(f"/{name}" for name, at in where.items() if at == number) for number in range(3))
+        self.fails(errno.EEXIST, b.mkdir, one)
+        c.write(f"{one}/f", b"content")
+        ino = a.stat(f"{one}/f").ino
+        self.assertEqual(ino >> 56, 1)
+        # A file stays where it is, whatever directories name it.
+        b.rename(f"{one}/f", f"{two}/g")
+        self.fails(errno.ENOENT, a.stat, f"{one}/f")
+        self.assertEqual((c.read(f"{two}/g"), a.stat(f"{two}/g").ino), (b"content", ino))
+        a.link(f"{two}/g", f"{zero}/h")
+        self.assertEqual((b.stat(f"{zero}/h").nlink, b.names(zero)), (2, {"h": ino}))
+        c.write(f"{two}/g", b"CON")
+        self.assertEqual(a.read(f"{zero}/h"), b"CONtent")
+        # A rename replaces what is elsewhere.
+        a.write(f"{one}/other", b"other")
+        a.rename(f"{one}/other", f"{two}/g")
+        self.assertEqual((b.read(f"{two}/g"), b.stat(f"{zero}/h").nlink), (b"other", 1))
+        b.unlink(f"{zero}/h")
+        c.unlink(f"{two}/g")
+        # Directories.
+        a.mkdir(f"{one}/sub")
+        b.write(f"{one}/sub/x", b"x")
+        c.rename(f"{one}/sub", f"{zero}/sub")
+        self.assertEqual(a.read(f"{zero}/sub/x"), b"x")
+        self.assertEqual(c.stat(f"{zero}/sub/..").ino, a.stat(zero).ino)
+        b.rename(zero, f"{two}/zero")
+        self.fails(errno.EINVAL, a.rename, two, f"{two}/zero/sub/two")
+        self.fails(errno.ENOTEMPTY, a.rmdir, two)
+        self.fails(errno.ENOTEMPTY, c.rmdir, f"{two}/zero/sub")
+        c.rename(f"{two}/zero", zero)
+        # Permissions hold over the borders.
+        user = self.client("a", "&uid=1000&gid=1000")
+        self.fails(errno.EACCES, user.rename, f"{zero}/sub", "/mine")
+        self.fails(errno.EACCES, user.mkdir, f"{two}/mine")
+        a.chmod(one, 0o1777)
+        a.chmod(two, 0o1777)
+        user.write(f"{one}/mine", b"mine")
+        user.rename(f"{one}/mine", f"{two}/mine")
+        other = self.client("c", "&uid=1001&gid=1001")
+        for call, words in ((other.unlink, (f"{two}/mine",)), (other.rename, (f"{two}/mine", f"{one}/stolen"))):
+            with self.assertRaises(OSError) as raised:
+                call(*words)
+            self.assertIn(raised.exception.errno, (errno.EPERM, errno.EACCES))
+        user.unlink(f"{two}/mine")
+        a.unlink(f"{zero}/sub/x")
+        a.rmdir(f"{zero}/sub")
+        for name in where:
+            b.rmdir(f"/{name}")
+        self.assertEqual(c.names("/"), {})
+
+    def check_tree(self):
+        """Clients at two addresses change a tree while the third server is killed, and its aggregate moves. No call fails."""
+        choices = random.Random(7)
+        clients = [self.client("a"), self.client("b")]
+        victim = self.cluster.owner("c")
+        self.assertNotIn(victim, (self.cluster.owner("a"), self.cluster.owner("b")))
+        # What paths are: None for a directory.
+        tree = {"": None}
+        for step in range(240):
+            if step == 120:
+                victim.kill()
+            client = choices.choice(clients)
+            directories = [path for path, content in tree.items() if content is None]
+            files = [path for path, content in tree.items() if content is not None]
+            parent = choices.choice([path for path in directories if path.count("/") < 4])
+            new = f"{parent}/n{step}"
+            kind = choices.choice(("mkdir", "mkdir", "write", "write", "rename", "rename", "move", "link", "remove"))
+            if kind == "mkdir":
+                client.mkdir(new)
+                tree[new] = None
+            elif kind == "write" or not files:
+                client.write(new, new.encode())
+                tree[new] = new.encode()
+            elif kind == "rename":
+                old = choices.choice(files)
+                client.rename(old, new)
+                tree[new] = tree.pop(old)
+            elif kind == "link":
+                old = choices.choice(files)
+                client.link(old, new)
+                tree[new] = tree[old]
+            elif kind == "move":
+                old = choices.choice(directories)
+                if old and not new.startswith(old + "/"):
+                    client.rename(old, new)
+                    tree = {new + path[len(old):] if path == old or path.startswith(old + "/") else path: content
+                            for path, content in tree.items()}
+            else:
+                path = choices.choice([path for path in tree if path])
+                if tree[path] is not None:
+                    client.unlink(path)
+                    del tree[path]
+                elif not any(other.startswith(path + "/") for other in tree):
+                    client.rmdir(path)
+                    del tree[path]
+        victim.start()
+        self.cluster.well()
+        for name in AGGREGATES:
+            self.assertEqual(self.walk(self.client(name)), tree, name)
+        where = {ino >> 56 for path in tree if tree[path] is None for ino in clients[0].names(path or "/").values()}
+        self.assertEqual(where, {0, 1, 2})
+
+    def walk(self, client):
+        """Everything that a client sees."""
+        found, waiting = {"": None}, [""]
+        while waiting:
+            directory = waiting.pop()
+            for name in client.names(directory or "/"):
+                path = f"{directory}/{name}"
+                if client.stat(path).mode & 0o170000 == 0o040000:
+                    found[path] = None
+                    waiting.append(path)
+                else:
+                    found[path] = client.read(path)
+        return found
