@@ -48,6 +48,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         state_details: String::new(),
         created: Stamp(0),
         presentation: Presentation::Netapp(Pooled {
+            constituent: None,
             pool: "p".into(),
             throughput_mibps: None,
             large,
