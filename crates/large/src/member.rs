@@ -1,6 +1,6 @@
 //! The constituent as operations of clients see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -152,9 +152,17 @@ impl Shared {
     }
 }
 
+/// The newest changes that clients' calls have requested, by the keys of the calls.
+#[derive(Default)]
+struct Recent {
+    replies: HashMap<CallKey, Arc<Signal<Reply>>>,
+    order: VecDeque<CallKey>,
+}
+
 /// A constituent of a large volume at its server. Its thread ends with it.
 pub struct Member {
     shared: Arc<Shared>,
+    recent: Mutex<Recent>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -242,6 +250,7 @@ impl Member {
         })?;
         Ok(Arc::new(Member {
             shared,
+            recent: Mutex::default(),
             thread: Mutex::new(Some(thread)),
         }))
     }
@@ -283,8 +292,27 @@ impl Member {
         }
     }
 
+    /// Returns the reply to the change that a call has requested before: a client that has lost its
+    /// connection sends its calls again, and a change under way goes on without it.
+    #[must_use]
+    pub fn recall(&self, call: CallKey) -> Option<Arc<Signal<Reply>>> {
+        self.recent.lock().replies.get(&call).cloned()
+    }
+
+    fn remember(&self, call: CallKey, reply: &Arc<Signal<Reply>>) {
+        let mut recent = self.recent.lock();
+        recent.replies.insert(call, Arc::clone(reply));
+        recent.order.push_back(call);
+        if recent.order.len() > LARGE_REQUESTS_MAX
+            && let Some(oldest) = recent.order.pop_front()
+        {
+            recent.replies.remove(&oldest);
+        }
+    }
+
     /// Requests a change that this constituent decides. A change that has to wait for others is
-    /// made again until the signal is dropped. `call` identifies the client's call.
+    /// made again, one without a `call` until the signal is dropped. `call` identifies the client's
+    /// call, for [`Member::recall`].
     #[must_use]
     pub fn request(&self, request: Request, call: Option<CallKey>) -> Arc<Signal<Reply>> {
         let reply = Arc::new(Signal::default());
@@ -293,8 +321,10 @@ impl Member {
             call,
             reply: Arc::clone(&reply),
         };
-        if !self.shared.inbox.push(input, LARGE_REQUESTS_MAX) {
-            reply.set(Err(Refusal::Busy));
+        match (self.shared.inbox.push(input, LARGE_REQUESTS_MAX), call) {
+            (false, _) => reply.set(Err(Refusal::Busy)),
+            (true, Some(call)) => self.remember(call, &reply),
+            (true, None) => {}
         }
         reply
     }

@@ -96,8 +96,17 @@ impl Inbox {
 struct Caller {
     request: Request,
     reply: Arc<Signal<Reply>>,
+    /// True if the reply is kept for a client that sends its call again.
+    kept: bool,
     /// Pause before the change is made again.
     pause: Duration,
+}
+
+impl Caller {
+    /// Returns true if nobody waits for the reply any more.
+    fn is_given_up(&self) -> bool {
+        !self.kept && is_given_up(&self.reply)
+    }
 }
 
 /// A question without an answer.
@@ -185,7 +194,7 @@ impl Worker {
                         call,
                         reply,
                     } => {
-                        let caller = self.enter(request.clone(), reply);
+                        let caller = self.enter(request.clone(), reply, call.is_some());
                         if let Some(call) = call {
                             names.calls.insert(caller, call);
                         }
@@ -199,7 +208,7 @@ impl Worker {
             }
             for caller in self.due(now) {
                 match self.callers.get(&caller) {
-                    Some(waiting) if is_given_up(&waiting.reply) => {
+                    Some(waiting) if waiting.is_given_up() => {
                         self.callers.remove(&caller);
                         names.calls.remove(&caller);
                     }
@@ -230,12 +239,13 @@ impl Worker {
         shared.note_change();
     }
 
-    fn enter(&mut self, request: Request, reply: Arc<Signal<Reply>>) -> u64 {
+    fn enter(&mut self, request: Request, reply: Arc<Signal<Reply>>, kept: bool) -> u64 {
         self.next += 1;
         let pause = PAUSE;
         let caller = Caller {
             request,
             reply,
+            kept,
             pause,
         };
         self.callers.insert(self.next, caller);
@@ -349,7 +359,7 @@ impl Worker {
         let Some(waiting) = self.callers.get_mut(&caller) else {
             return;
         };
-        if reply == Err(Refusal::Busy) && !is_given_up(&waiting.reply) {
+        if reply == Err(Refusal::Busy) && !waiting.is_given_up() {
             let at = self.shared.parts.clock.monotonic() + waiting.pause;
             waiting.pause = (waiting.pause * 2).min(LARGE_TICK);
             self.again.insert((at, caller));

@@ -20,7 +20,7 @@ use weir_large::{
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_volume::{
-    CreateHow, Engine, EngineContext, EngineOptions, FileKind, FsError, SetAttr, Volume,
+    CallKey, CreateHow, Engine, EngineContext, EngineOptions, FileKind, FsError, SetAttr, Volume,
 };
 
 struct Unpark(Thread);
@@ -285,6 +285,31 @@ fn changes_of_several_constituents_are_carried_out_although_messages_are_lost() 
     let space = servers[0].member().space();
     let own = servers[0].member().volume().statfs();
     assert!(space.total > 2 * own.total, "{space:?}");
+}
+
+#[test]
+fn a_call_that_is_sent_again_has_the_reply_of_the_first() {
+    let mut servers = three(1000);
+    let call = CallKey([9; CallKey::LEN]);
+    let request = make_directory(ROOT, "once", 1);
+    let member = servers[0].member();
+    assert!(member.recall(call).is_none());
+    // The client goes away while the change waits for a server.
+    servers[1].kill();
+    drop(servers[0].member().request(request, Some(call)));
+    servers[1].start();
+    let made = wait(servers[0].member().recall(call).unwrap());
+    let ino = made.unwrap().unwrap();
+    assert_eq!(entry(&servers, ROOT, "once"), Some(ino));
+    // The key is in the record of the decision, so that a restart does not forget it.
+    servers[0].kill();
+    servers[0].start();
+    let done = servers[0].running.as_ref().unwrap().0.done_calls();
+    let stored = servers[0].member().stored(ino);
+    assert!(
+        done.iter()
+            .any(|done| done.key == call && done.ino == stored)
+    );
 }
 
 #[test]

@@ -288,7 +288,8 @@ impl Node {
         export.aliases = paths.collect();
         export.trees = trees;
         export.home.clone_from(&spec.home);
-        export.snapshot_directory = spec.snapshot_directory;
+        // Handles of a large volume name no snapshots.
+        export.snapshot_directory = spec.snapshot_directory && spec.constituent.is_none();
         if spec.ntfs {
             export.style = Style::Ntfs;
         }

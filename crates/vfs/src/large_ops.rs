@@ -99,6 +99,22 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.export.constituent.as_ref()
     }
 
+    /// Returns true if the operation has requested its change, or an earlier run of the same call
+    /// whose connection was lost.
+    fn has_requested(&self, cx: &mut OpContext) -> bool {
+        let known = cx.steps.as_ref();
+        if known.is_some_and(|steps| steps.request.is_some()) {
+            return true;
+        }
+        let (member, call) = (self.constituent(), cx.engine.call);
+        let before = member.and_then(|member| member.recall(call?));
+        let found = before.is_some();
+        if found {
+            cx.steps.get_or_insert_default().request = before;
+        }
+        found
+    }
+
     /// Returns the number by which clients know an inode that an entry of the volume names.
     pub fn shown_number(&self, ino: Ino) -> u64 {
         self.export.volume.shown_number(ino)
@@ -298,7 +314,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         let Some(member) = self.constituent() else {
             return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
         };
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             let on = self.run(cx, |cx| self.place(cx, member))?;
             if on == member.membership().own {
                 return Ok(self.made_here(self.mkdir(cx, charged, name, attrs)?));
@@ -349,7 +365,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         name: &[u8],
         directory: bool,
     ) -> OpResult<Done<Option<Change>>> {
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             let removed = match directory {
                 true => self.rmdir(cx, charged, name),
                 false => self.remove(cx, charged, name),
@@ -364,7 +380,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
             }
         }
         let member = self.constituent().ok_or(Error::NotSupported)?;
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             let (dir, child) = self.run(cx, |cx| {
                 self.writable()?;
                 let dir = self.directory(cx)?;
@@ -425,7 +441,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         target: &Operand<'t, A>,
         to: &[u8],
     ) -> OpResult<Done<Option<Renamed>>> {
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             match self.rename(cx, charged, from, target, to) {
                 Err(Stop::Failed(Error::NotSupported)) if self.constituent().is_some() => {}
                 renamed => {
@@ -449,7 +465,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         from: &[u8],
         to: &[u8],
     ) -> OpResult<Done<()>> {
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             self.check_rename(cx, member, source, from, to)?;
             let request = Request::Rename {
                 from_directory: source,
@@ -533,7 +549,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         if member.membership().large != file.large {
             return Err(Error::CrossDevice.into());
         }
-        if !has_requested(cx) {
+        if !self.has_requested(cx) {
             self.run(cx, |cx| {
                 self.writable()?;
                 let dir = self.directory(cx)?;
@@ -550,13 +566,6 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         outcome(cx)?;
         Ok(done(()))
     }
-}
-
-/// Returns true if the operation has requested its change.
-fn has_requested(cx: &OpContext) -> bool {
-    cx.steps
-        .as_ref()
-        .is_some_and(|steps| steps.request.is_some())
 }
 
 /// Requests the change of an operation.
