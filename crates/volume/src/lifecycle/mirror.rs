@@ -149,7 +149,7 @@ impl Volume {
         let Some(rec) = receiving.rec else {
             // The volume is being broken off.
             return match state {
-                State::Serving(_) | State::Closed(_) => Ok(None),
+                State::Serving(_) | State::Held { .. } | State::Closed(_) => Ok(None),
                 State::Deleted => Err(FsError::Stale.into()),
                 State::Turning { until, .. } => Err(Stop::Wait(Backpressure::Epoch(until))),
             };

@@ -7,6 +7,7 @@ pub(crate) mod difference;
 pub(crate) mod engine;
 pub(crate) mod marks;
 pub(crate) mod mirror;
+pub(crate) mod moving;
 pub(crate) mod outgoing;
 pub(crate) mod receive;
 pub(crate) mod recovery;

@@ -80,7 +80,12 @@ impl Volume {
     /// Tells the partner, which has no pins, that inodes have ended: it ends them when it reads
     /// this. An inode of a volume that is deleted or reverted ends with that.
     fn ship_ended(&self, live: &Live, ended: &[Ino]) {
-        if !self.core.log.ships() || !matches!(live.standing.state(), State::Serving(_)) {
+        if !self.core.log.ships()
+            || !matches!(
+                live.standing.state(),
+                State::Serving(_) | State::Held { .. }
+            )
+        {
             return;
         }
         for some in ended.chunks(ENDED_EDITS) {

@@ -11,6 +11,7 @@
 //! Serving(Clients) ─→ Serving(Transfers)   Serving ─→ Turning ─→ Turning { swapping }
 //!                                             ↑──────────┴─ turned ──┘
 //! Serving ─ close ─→ Closed                any ─ delete ─→ Deleted
+//! Serving(Clients) ─ hold ─→ Held ─ release ─→ Serving(Clients)
 //! ```
 //!
 //! A snapshot's view has no state: it is only read. When the snapshot is deleted the view ends.
@@ -48,6 +49,12 @@ pub enum Writers {
 pub enum State {
     /// Its writers can change it.
     Serving(Writers),
+    /// Changes of clients are held back from above, for a move to another aggregate. One that comes
+    /// here all the same waits for this checkpoint, and then meets those that hold it back.
+    Held {
+        /// The epoch of the checkpoint.
+        until: u64,
+    },
     /// The volume is being reverted to a snapshot, or emptied. Changes wait for the end.
     Turning {
         /// The writers after that checkpoint.
@@ -68,7 +75,10 @@ const CLOSED: u64 = 2;
 const DELETED: u64 = 3;
 const TAG: u64 = 3;
 const TRANSFERS: u64 = 4;
+/// Flag of a turning volume.
 const SWAPPING: u64 = 8;
+/// Flag of a volume without a tag.
+const HELD: u64 = 8;
 const EPOCH_SHIFT: u32 = 4;
 
 impl Writers {
@@ -84,6 +94,7 @@ impl State {
     fn pack(self) -> u64 {
         match self {
             State::Serving(writers) => writers.bit(),
+            State::Held { until } => HELD | until << EPOCH_SHIFT,
             State::Turning {
                 writers,
                 until,
@@ -110,6 +121,9 @@ impl State {
             },
             CLOSED => State::Closed(writers),
             DELETED => State::Deleted,
+            _ if word & HELD != 0 => State::Held {
+                until: word >> EPOCH_SHIFT,
+            },
             _ => State::Serving(writers),
         }
     }
@@ -120,6 +134,7 @@ impl State {
             State::Serving(writers) | State::Turning { writers, .. } | State::Closed(writers) => {
                 Some(writers)
             }
+            State::Held { .. } => Some(Writers::Clients),
             State::Deleted => None,
         }
     }
@@ -129,7 +144,9 @@ impl State {
     fn admits(self) -> Result<Writers, Stop> {
         match self {
             State::Serving(writers) => Ok(writers),
-            State::Turning { until, .. } => Err(Stop::Wait(Backpressure::Epoch(until))),
+            State::Turning { until, .. } | State::Held { until } => {
+                Err(Stop::Wait(Backpressure::Epoch(until)))
+            }
             State::Closed(_) => Err(FsError::Delay.into()),
             State::Deleted => Err(FsError::Stale.into()),
         }
@@ -171,9 +188,33 @@ impl Standing {
 
     /// Checks that anything may be changed now, be it only the list of snapshots.
     pub(crate) fn admits_admin(&self) -> Result<(), Stop> {
-        State::unpack(self.0.load(Ordering::Relaxed))
-            .admits()
-            .map(drop)
+        match State::unpack(self.0.load(Ordering::Relaxed)) {
+            State::Held { .. } => Ok(()),
+            state => state.admits().map(drop),
+        }
+    }
+
+    /// Holds back changes of clients. Of a volume that is held already the checkpoint stays.
+    ///
+    /// # Errors
+    /// As [`Standing::free`]; `ReadOnly` for a destination.
+    pub(crate) fn hold(&self, until: u64) -> Result<(), FsError> {
+        let held = |state| match state {
+            State::Held { .. } => Ok(state),
+            state => match state.free()? {
+                Writers::Clients => Ok(State::Held { until }),
+                Writers::Transfers => Err(FsError::ReadOnly),
+            },
+        };
+        self.change(held).map(drop)
+    }
+
+    /// Lets clients change a held volume again.
+    pub(crate) fn unhold(&self) {
+        let _ = self.change(|state| match state {
+            State::Held { .. } => Ok(State::Serving(Writers::Clients)),
+            _ => Err(()),
+        });
     }
 
     /// Checks that a turn, or becoming a destination, can begin now.
@@ -258,7 +299,7 @@ impl Standing {
             State::Turning { writers, until, .. } => Ok(to(writers, until)),
             // The volume was deleted meanwhile.
             State::Deleted => Err(()),
-            State::Serving(_) | State::Closed(_) => {
+            State::Serving(_) | State::Closed(_) | State::Held { .. } => {
                 unreachable!("a volume is turned that nobody has asked for it: {state:?}")
             }
         };
@@ -269,6 +310,7 @@ impl Standing {
     pub(crate) fn close(&self) {
         let _ = self.change(|state| match state {
             State::Serving(writers) => Ok(State::Closed(writers)),
+            State::Held { .. } => Ok(State::Closed(Writers::Clients)),
             _ => Err(()),
         });
     }
@@ -323,7 +365,7 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<State> {
-        let mut all = vec![State::Deleted];
+        let mut all = vec![State::Deleted, State::Held { until: 1 << 59 }];
         for writers in [Writers::Clients, Writers::Transfers] {
             all.extend([State::Serving(writers), State::Closed(writers)]);
             all.extend([false, true].map(|swapping| State::Turning {
@@ -381,6 +423,27 @@ mod tests {
         standing.release();
         standing.turned();
         assert_eq!(standing.state(), State::Serving(Writers::Clients));
+    }
+
+    #[test]
+    fn a_held_volume_takes_snapshots_and_no_changes() {
+        let standing = Standing::new(Writers::Clients);
+        standing.hold(7).unwrap();
+        standing.hold(8).unwrap();
+        let waits = Err(Stop::Wait(Backpressure::Epoch(7)));
+        assert_eq!(standing.admits_clients(), waits);
+        assert_eq!(standing.admits_admin(), Ok(()));
+        assert_eq!(standing.begin_turn(9, None), Err(FsError::Busy));
+        assert_eq!(standing.protect(), Err(FsError::Busy));
+        standing.unhold();
+        standing.unhold();
+        assert_eq!(standing.admits_clients(), Ok(()));
+        standing.hold(8).unwrap();
+        standing.close();
+        standing.unhold();
+        assert_eq!(standing.state(), State::Closed(Writers::Clients));
+        let copy = Standing::new(Writers::Transfers);
+        assert_eq!(copy.hold(1), Err(FsError::ReadOnly));
     }
 
     #[test]

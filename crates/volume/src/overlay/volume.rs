@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -48,6 +48,8 @@ pub struct Volume {
     pub(crate) counters: Counters,
     /// Identity of the large volume that it is a constituent of, and its number plus 1.
     part: OnceLock<(u64, u8)>,
+    /// Identity for clients, without the snapshot's part.
+    fsid: AtomicU64,
     role: Role,
 }
 
@@ -126,6 +128,7 @@ impl LiveVolume {
             quota: Quota::new(),
             counters: Counters::new(rec.change_base, rec.change_top, rec.next_ino),
             part: OnceLock::new(),
+            fsid: AtomicU64::new(core.fsid_base() ^ id.0),
             role: Role::Live(Live {
                 standing: Standing::new(writers),
                 segments: Segments::new(),
@@ -250,6 +253,7 @@ impl Volume {
             quota: Quota::new(),
             counters: Counters::new(change_base, 0, 0),
             part: OnceLock::new(),
+            fsid: AtomicU64::new(self.fsid.load(Ordering::Relaxed)),
             role: Role::View(View {
                 snapshot: id,
                 shown,
@@ -303,9 +307,16 @@ impl Volume {
         }
     }
 
+    /// Lets clients see the volume under the identity that it had in another aggregate. In memory
+    /// only: to be called before clients are admitted.
+    pub fn present_as(&self, fsid: u64) {
+        self.fsid.store(fsid, Ordering::Relaxed);
+    }
+
     /// Returns an identity of the volume, or the snapshot, for clients. It is derived from the
     /// aggregate's identity and the numbers of the volume and the snapshot, so that it survives
-    /// restarts.
+    /// restarts. A volume that came from another aggregate keeps the identity that it had there
+    /// ([`Volume::present_as`]).
     pub fn fsid(&self) -> u64 {
         let shown_as = match &self.role {
             Role::View(view) if view.shown == Shown::AsSnapshot => view.snapshot,
@@ -313,7 +324,7 @@ impl Volume {
         };
         // Odd, so that no two snapshots of a volume have the same identity.
         let snapshot = u64::from(shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.core.fsid_base() ^ self.id.0 ^ snapshot
+        self.fsid.load(Ordering::Relaxed) ^ snapshot
     }
 
     /// Returns the write verifier, which changes when unstable writes may have been lost (RFC 1813
@@ -432,7 +443,9 @@ impl Volume {
                 swapping: true,
                 ..
             } => Err(Stop::Wait(Backpressure::Epoch(until))),
-            State::Serving(_) | State::Turning { .. } | State::Closed(_) => Ok(()),
+            State::Serving(_) | State::Held { .. } | State::Turning { .. } | State::Closed(_) => {
+                Ok(())
+            }
         }
     }
 
