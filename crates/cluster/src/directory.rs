@@ -26,6 +26,19 @@ pub struct Listed {
     /// The constituent of a large volume that it is: the large volume's identity, and the number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constituent: Option<(u64, u8)>,
+    /// Aggregate, by the first digits of its identity, and number under which its file handles are
+    /// made, if it came from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<(String, u64)>,
+}
+
+/// Place at which a server sends and receives volumes that move.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Transfers {
+    /// The place.
+    pub at: SocketAddr,
+    /// Fingerprint of the certificate that the server shows there.
+    pub fingerprint: String,
 }
 
 /// Reply of an owner that is asked for its volumes.
@@ -50,6 +63,9 @@ pub struct Served {
     pub smb: Option<SocketAddr>,
     /// The addresses that move with the aggregate.
     pub addresses: Vec<IpAddr>,
+    /// Place of transfers.
+    #[serde(default)]
+    pub transfers: Option<Transfers>,
     /// Its volumes, at most [`LISTED_VOLUMES_MAX`].
     pub volumes: Vec<Listed>,
     /// Number of volumes that are not listed.
@@ -82,6 +98,14 @@ impl Served {
             nfs: places(self.nfs),
             smb: self.smb.map(places).unwrap_or_default(),
             at_node: self.nfs.ip() == own || unspecified && !moves,
+            transfers: self.transfers.as_ref().map(|transfers| Transfers {
+                at: match transfers.at.ip().is_unspecified() {
+                    // Servers reach each other by their nodes.
+                    true => SocketAddr::new(own, transfers.at.port()),
+                    false => transfers.at,
+                },
+                fingerprint: transfers.fingerprint.clone(),
+            }),
             volumes: self.volumes.clone(),
             left_out: self.left_out,
         }
@@ -100,6 +124,8 @@ pub struct Listing {
     pub smb: Vec<SocketAddr>,
     /// True if these are the node's own address, so that another owner has others.
     pub at_node: bool,
+    /// Place of transfers.
+    pub transfers: Option<Transfers>,
     /// The volumes.
     pub volumes: Vec<Listed>,
     /// Number of volumes that are not listed.
@@ -191,6 +217,7 @@ impl Directory {
                 nfs: listing.nfs.clone(),
                 smb: listing.smb.clone(),
                 others: listing.nfs.first().map(elsewhere).unwrap_or_default(),
+                transfers: listing.transfers.clone(),
                 volumes: listing.volumes.iter().take(count).cloned().collect(),
             }
         });
@@ -223,6 +250,9 @@ pub struct ServerEntry {
     pub smb: Vec<SocketAddr>,
     /// Places of NFS on other nodes, if another owner has another address.
     pub others: Vec<SocketAddr>,
+    /// Place of transfers.
+    #[serde(default)]
+    pub transfers: Option<Transfers>,
     /// Its volumes.
     pub volumes: Vec<Listed>,
 }
@@ -237,6 +267,7 @@ mod tests {
             nfs: nfs.parse().unwrap(),
             smb: Some("0.0.0.0:445".parse().unwrap()),
             addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+            transfers: None,
             volumes: vec![Listed::default(); LISTED_VOLUMES_MAX + 3],
             left_out: 0,
         }

@@ -366,6 +366,7 @@ mod tests {
                 paths: vec![path.to_owned()],
                 share: None,
                 constituent: None,
+                origin: None,
             };
             let mut large = volume("/zzz");
             large.constituent = Some((7, name.len() as u8));

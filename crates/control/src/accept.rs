@@ -7,7 +7,7 @@ use crate::job::{Job, RowVerb};
 use crate::model::{
     ActiveDirectory, Actor, Backup, BackupVault, Operation, Outcome, Snapshot, State, Volume,
 };
-use crate::mutation::{Mutation, NewBackupVault, RestoreFiles, VolumeChange};
+use crate::mutation::{MoveChange, Mutation, NewBackupVault, RestoreFiles, VolumeChange};
 use crate::name::{Name, QuotaRuleName, SnapshotName, Surface, Target, VolumeName};
 use crate::named::{PolicyChange, PolicyName};
 use crate::policy;
@@ -133,6 +133,7 @@ fn intend(
         | Mutation::DeleteVolume { .. }
         | Mutation::RevertVolume { .. }
         | Mutation::SplitVolume(_)
+        | Mutation::MoveVolume(..)
         | Mutation::RestoreFiles(..) => intend_volume(tx, mutation, target, inputs),
         Mutation::CreateSnapshot(..)
         | Mutation::UpdateSnapshot(..)
@@ -253,9 +254,40 @@ fn intend_volume(
             tx.put_volume(next);
             Ok((split_lane(volume.id), Job::Split(name.clone()), false))
         }
+        Mutation::MoveVolume(name, change) => move_volume(tx, name, change, inputs),
         Mutation::RestoreFiles(name, restore) => restore_files(tx, name, restore),
         _ => Err(missing(target)),
     }
+}
+
+fn move_volume(
+    tx: &mut Transaction<'_>,
+    name: &VolumeName,
+    change: &MoveChange,
+    inputs: &Inputs,
+) -> Result<Intent, Refusal> {
+    let volume = idle(&tx.view, name)?;
+    let mut next = Volume::clone(&volume);
+    next.revision += 1;
+    let (job, ends) = match change {
+        MoveChange::Start { pool, aggregate } => {
+            let given = (pool.as_deref(), aggregate.as_deref());
+            next.moving = Some(rules::moves::start(
+                &tx.view, &volume, given, inputs, tx.now,
+            )?);
+            next.state_details.clear();
+            (Job::Move(name.clone()), false)
+        }
+        MoveChange::Abort => {
+            rules::moves::abort(&volume)?;
+            next.moving = None;
+            "the move was aborted".clone_into(&mut next.state_details);
+            let (of, arrived) = (name.clone(), false);
+            (Job::EndMove { of, arrived }, true)
+        }
+    };
+    tx.put_volume(next);
+    Ok((move_lane(volume.id), job, ends))
 }
 
 fn update_volume(
@@ -572,6 +604,11 @@ pub(crate) fn vault_lane(view: &View, name: &Name) -> u64 {
 /// for it. Ids have 63 bits.
 pub(crate) fn split_lane(volume: u64) -> u64 {
     volume | 1 << 63
+}
+
+/// Returns the lane of a volume's moves, for which nothing else waits.
+pub(crate) fn move_lane(volume: u64) -> u64 {
+    (volume ^ 1) | 1 << 63
 }
 
 /// Replaces a renamed snapshot; clones of it refer to it by its new name.

@@ -5,7 +5,7 @@
 //! alone. Calls may wait for the disk and are made off the threads that serve requests.
 
 use crate::constituent::Constituent;
-use crate::model::EngineSnapshot;
+use crate::model::{EngineSnapshot, Origin};
 use crate::secret::Secret;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -257,6 +257,8 @@ pub struct ExportSpec {
     pub quotas: QuotaRules,
     /// Its place in a large volume, if it is a constituent of one.
     pub constituent: Option<Constituent>,
+    /// Identity under which clients know it, if it came from another aggregate.
+    pub origin: Option<Origin>,
 }
 
 /// The difference between two states of the data path. It is made from the change alone, so that

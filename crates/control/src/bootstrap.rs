@@ -65,6 +65,8 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         assigned: Default::default(),
         trees: Default::default(),
         quotas: Default::default(),
+        moving: None,
+        origin: None,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

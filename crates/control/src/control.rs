@@ -229,6 +229,18 @@ impl Control {
         self.accept(mutation, |_: &View| Ok(None), actor).await
     }
 
+    /// Like [`Control::submit`], for a change that takes long: returns when it has been accepted.
+    ///
+    /// # Errors
+    /// As [`Control::submit`].
+    pub async fn submit_long(
+        &self,
+        mutation: Mutation,
+        actor: &Actor,
+    ) -> Result<Operation, Refusal> {
+        self.begin(mutation, |_: &View| Ok(None), actor).await
+    }
+
     /// Like [`Control::submit`], for a change that depends on the state of `target`, such as one
     /// more label. `make` is called with a view, and again with a newer one if another change of
     /// the target came before this one's turn. So of two such concurrent changes neither undoes the
@@ -264,6 +276,19 @@ impl Control {
         again: impl FnOnce(&View) -> Result<Option<Mutation>, E> + Send + 'static,
         actor: &Actor,
     ) -> Result<Arc<Operation>, E> {
+        let operation = self.begin(mutation, again, actor).await?;
+        match operation.done() {
+            true => Ok(Arc::new(operation)),
+            false => Ok(self.wait(&operation.name, QUICK).await?),
+        }
+    }
+
+    async fn begin<E: From<Refusal> + Send + 'static>(
+        &self,
+        mutation: Mutation,
+        again: impl FnOnce(&View) -> Result<Option<Mutation>, E> + Send + 'static,
+        actor: &Actor,
+    ) -> Result<Operation, E> {
         let Ok(_turn) = self.submissions.acquire().await else {
             return Err(closing().into());
         };
@@ -278,11 +303,7 @@ impl Control {
         let actor = actor.clone();
         // A task of its own: once begun it continues even if the caller hangs up.
         let begun = tokio::spawn(begin(context, mutation, again, actor, inputs, name));
-        let operation = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
-        match operation.done() {
-            true => Ok(Arc::new(operation)),
-            false => Ok(self.wait(&operation.name, QUICK).await?),
-        }
+        begun.await.unwrap_or_else(|_| Err(closing().into()))
     }
 
     /// Returns the view that `mutation` would lead to, and changes nothing (`validateOnly`,

@@ -43,6 +43,15 @@ pub enum Job {
     },
     /// Copies the shared blocks of a clone.
     Split(VolumeName),
+    /// Waits until a volume has moved to another aggregate.
+    Move(VolumeName),
+    /// Does nothing: the move of a volume was ended, or a volume has arrived.
+    EndMove {
+        /// The volume.
+        of: VolumeName,
+        /// True if it has arrived from another aggregate.
+        arrived: bool,
+    },
     /// Takes a snapshot on the node.
     TakeSnapshot(SnapshotName),
     /// Makes the node apply a snapshot's change.
@@ -205,6 +214,8 @@ impl Job {
             | Job::Delete(of)
             | Job::Revert { of, .. }
             | Job::RestoreFiles { of, .. }
+            | Job::Move(of)
+            | Job::EndMove { of, .. }
             | Job::Split(of) => Target::Volume(of.clone()),
             Job::TakeSnapshot(name)
             | Job::UpdateSnapshot { name, .. }
@@ -248,6 +259,9 @@ impl Job {
             Job::SwitchPool(_) => "switch",
             Job::Revert { .. } => "revert",
             Job::Split(_) => "split",
+            Job::Move(_) => "move",
+            Job::EndMove { arrived: false, .. } => "abortMove",
+            Job::EndMove { arrived: true, .. } => "arrive",
             Job::RestoreFiles { .. } => "restore",
             Job::RenameSnapshot { .. } => "rename",
             Job::Replicate { verb, .. } => verb.as_str(),
@@ -300,6 +314,8 @@ impl Job {
             | Job::UpdateBackup(_)
             | Job::DeleteBackup(_)
             | Job::RestoreFiles { .. }
+            | Job::Move(_)
+            | Job::EndMove { .. }
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)

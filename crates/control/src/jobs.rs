@@ -11,6 +11,7 @@
 //! | update | engine's capacity and mode · in force · READY, done |
 //! | delete | in force without it · engine deletes · catalog: row deleted, tombstone kept, done |
 //! | rename | engine renames · catalog: READY, done (it has the new name from the beginning) |
+//! | move | transfers change the row ([`crate::moves`]) · it has ended · done |
 //! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
 //!
@@ -36,7 +37,7 @@
 //! is deleted again after a crash. The tombstone is removed when the node has reached the point
 //! after the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
 
-use crate::accept::{self, Render, split_lane, vault_lane};
+use crate::accept::{self, Render, move_lane, split_lane, vault_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
 use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
@@ -292,6 +293,7 @@ impl JobContext {
             Job::Delete(of) => self.delete(of).await,
             Job::Revert { of, snapshot } => self.revert(of, snapshot).await,
             Job::Split(name) => self.split(name).await,
+            Job::Move(name) => self.wait_for_move(name).await,
             Job::TakeSnapshot(name) => self.take(name, early).await,
             Job::UpdateSnapshot { name, label } => match label {
                 true => self.label(name).await,
@@ -306,7 +308,7 @@ impl JobContext {
             Job::TakeBackup(name) => self.take_backup(name).await,
             Job::DeleteBackup(name) => self.delete_backup(name).await,
             Job::RestoreFiles { .. } => self.restore_files(job).await,
-            Job::Replicate { .. } | Job::Relation { .. } => Err(never_pending(job)),
+            _ => Err(never_pending(job)),
         };
         let outcome = match result {
             Ok(()) if job.deletes() => Outcome::Deleted,
@@ -347,7 +349,7 @@ impl JobContext {
         self.pending_delete.lock().insert(key, self.backend.point());
     }
 
-    async fn effective(&self, generation: u64) -> Result<(), Refusal> {
+    pub(crate) async fn effective(&self, generation: u64) -> Result<(), Refusal> {
         publish::wait_for(self.published.clone(), generation).await
     }
 
@@ -788,6 +790,7 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
             let id = view.volume_of(&target).map_or(0, |volume| volume.id);
             match operation.job {
                 Job::Split(_) => split_lane(id),
+                Job::Move(_) => move_lane(id),
                 Job::RestoreFiles { ref backup, .. } => vault_lane(view, &backup.vault),
                 _ => id,
             }

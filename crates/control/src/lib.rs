@@ -17,6 +17,7 @@ pub mod job;
 mod jobs;
 pub mod levels;
 pub mod model;
+pub mod moves;
 pub mod mutation;
 pub mod name;
 pub mod named;

@@ -534,6 +534,52 @@ pub struct Tiered {
     pub address: Option<IpAddr>,
 }
 
+/// Move of a volume to another aggregate ([`weir_relations::cutover`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// Number of the move.
+    pub id: u64,
+    /// Bare id of the storage pool that gets it, in the same place; `None`: the only one there.
+    pub pool: Option<Arc<str>>,
+    /// Name of the aggregate that gets it; `None`: that of the pool.
+    pub aggregate: Option<Arc<str>>,
+    /// Time at which the move was requested.
+    pub began: Stamp,
+    /// The attempt whose destination decides who serves the volume.
+    #[serde(default)]
+    pub handed_over: Option<HandedOver>,
+}
+
+/// An attempt to end a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// Number of the attempt.
+    pub attempt: u64,
+    /// Identity of the aggregate that decides.
+    pub to: [u8; 16],
+}
+
+/// Identity under which clients know a volume: that of the aggregate in which it was created.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Identity of the aggregate.
+    pub aggregate: [u8; 16],
+    /// The secret of its file handles.
+    pub secret: [u8; 16],
+    /// Number of the volume there.
+    pub number: u64,
+    /// Identity of the volume's file system for clients.
+    pub fsid: u64,
+}
+
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the secret.
+        let aggregate = u128::from_be_bytes(self.aggregate);
+        write!(f, "Origin({aggregate:032x}, {})", self.number)
+    }
+}
+
 /// A volume in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
@@ -608,6 +654,12 @@ pub struct Volume {
     /// Limits of what its users and groups hold.
     #[serde(default, skip_serializing_if = "Quotas::is_default")]
     pub quotas: Quotas,
+    /// Its move to another aggregate, while that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
+    /// Identity under which clients know it, if it came from another aggregate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
@@ -669,8 +721,20 @@ impl Volume {
         self.pooled()?.constituent
     }
 
-    /// Refuses changes while it is being created, deleted or reverted.
+    /// Refuses changes while it is being created, deleted or reverted, or is handed over to another
+    /// aggregate.
     pub(crate) fn idle(&self) -> Result<(), Refusal> {
+        let moving = self.moving.as_ref();
+        if moving.is_some_and(|moving| moving.handed_over.is_some()) {
+            return Err(Refusal::new(
+                Status::Aborted,
+                "RESOURCE_BUSY",
+                format!(
+                    "volume {} is being moved to another aggregate; try again in a moment",
+                    self.name.id
+                ),
+            ));
+        }
         match self.state {
             State::Ready | State::Updating | State::Error => Ok(()),
             State::Creating | State::Restoring | State::Deleting => Err(Refusal::new(

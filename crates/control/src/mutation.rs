@@ -306,6 +306,21 @@ pub struct DescriptionChange {
     pub extra: Extra,
 }
 
+/// Change of a volume's move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveChange {
+    /// Begin it.
+    Start {
+        /// Bare id of the storage pool that gets the volume, in the same place; `None`: the only
+        /// one there.
+        pool: Option<String>,
+        /// Name of the aggregate that gets it; `None`: that of the pool.
+        aggregate: Option<String>,
+    },
+    /// End it: the volume stays.
+    Abort,
+}
+
 /// A requested change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
@@ -340,6 +355,9 @@ pub enum Mutation {
     /// Copy the blocks that a clone shares with its origin, so that neither depends on the other.
     /// The operation ends when that is complete; the volume is in use meanwhile.
     SplitVolume(VolumeName),
+    /// Move a volume to a storage pool of another aggregate, or end the move. The operation ends
+    /// when the other aggregate serves the volume.
+    MoveVolume(VolumeName, MoveChange),
     /// Rename a volume within its place. Refused while it is replicated: relationships refer to it
     /// by its name.
     RenameVolume {
@@ -429,6 +447,7 @@ impl Mutation {
             | Mutation::DeleteVolume { name, .. }
             | Mutation::RevertVolume { name, .. }
             | Mutation::RestoreFiles(name, _)
+            | Mutation::MoveVolume(name, _)
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
             Mutation::RenameVolume { name, to } => Target::Volume(name.place.of(name.surface, to)),
             Mutation::ChangePolicy(name, _) => Target::Relation(name.to_string().into()),
@@ -472,6 +491,8 @@ impl Mutation {
             | Mutation::DeleteBackup(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
+            Mutation::MoveVolume(_, MoveChange::Start { .. }) => "move",
+            Mutation::MoveVolume(_, MoveChange::Abort) => "abortMove",
             Mutation::RestoreFiles(..) => "restore",
             Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",
             Mutation::ChangePolicy(_, change) => change.verb(),

@@ -204,6 +204,7 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         strict: volume.assigned.synchronous == Some(Synchronous::StrictSync),
         quotas: volume.quotas.enforced(),
         constituent: volume.constituent(),
+        origin: volume.origin,
     };
     Some(Seen {
         export,

@@ -124,8 +124,8 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
         if let Some(place) = context.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "resuming operation");
             let context = Arc::clone(context);
-            // A split takes as long as there is data, and no caller has to wait for it.
-            let aside = matches!(operation.job, Job::Split(_));
+            // A split or a move takes as long as there is data, and no caller has to wait for it.
+            let aside = matches!(operation.job, Job::Split(_) | Job::Move(_));
             let run = async move { context.run(Operation::clone(&operation), place, None).await };
             match aside {
                 true => drop(tokio::spawn(run)),
@@ -204,7 +204,8 @@ async fn compare(
     let known: std::collections::HashSet<&str> = view.volumes.values().map(|v| &*v.key).collect();
     for state in engine {
         let to_go = loaded.tombstones.contains(&state.key);
-        if !to_go && !known.contains(state.key.as_str()) {
+        let arrives = rules::moves::is_arriving(&state.key);
+        if !to_go && !arrives && !known.contains(state.key.as_str()) {
             tracing::error!(
                 key = state.key,
                 bytes = state.used,

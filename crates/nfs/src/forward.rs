@@ -10,7 +10,9 @@
 //! other connection has, and the forwarder answers with a keyed hash over it and the client's
 //! address. The bytes that follow are as much protected as those of the client's own connection.
 //!
-//! A forwarded call is not forwarded again.
+//! A forwarded call is forwarded again only by a server that had the volume before: it knows where
+//! that has gone, and the server that asks has not heard of it yet. Where directories differ in
+//! another way, the client is to try again later.
 
 use crate::rpc::message::{CALL, MOUNT_PROGRAM, NFS_PROGRAM, REPLY, RPC_VERSION};
 use crate::rpc::outcome::{Outcome, refuse};
@@ -26,8 +28,8 @@ use std::sync::Arc;
 use weir_base::SipKey;
 use weir_base::limits::cluster::LARGE_FRAME_BYTES;
 use weir_conn::{Framing as _, RecordMarks};
-use weir_vfs::directory::{Directory, Membership, Remote};
-use weir_vfs::{Error, Scope, Transport, Vfs};
+use weir_vfs::directory::{Directory, Membership};
+use weir_vfs::{Error, Redirect, Scope, Transport, Vfs};
 
 /// Program of the introduction, in the range that users define (RFC 5531 §8.1).
 pub(crate) const PROGRAM: u32 = 0x2057_4952;
@@ -70,7 +72,7 @@ pub(crate) fn owner_of(
     directory: &Directory,
     conn: &ConnInfo,
     call: &Call<'_>,
-) -> Option<Arc<Remote>> {
+) -> Option<Redirect> {
     match (call.program, call.version, call.procedure) {
         (NFS_PROGRAM, 3, number) if number != 0 => {
             // Every procedure's arguments begin with a handle.
@@ -94,12 +96,23 @@ pub(crate) fn owner_of(
             let path = String::from_utf8_lossy(path);
             if let Some((export, rest)) = table.of_path_at(conn.local.ip(), &path)
                 && !rest.trim_matches('/').is_empty()
+                && let Some(server) = vfs.constituents.root_server(directory, export.volume())
             {
-                return vfs.constituents.root_server(directory, export.volume());
+                return Some(Redirect {
+                    server,
+                    left: false,
+                });
+            }
+            if let Some(server) = vfs.departed_path(&path) {
+                return Some(Redirect { server, left: true });
             }
             let all = matches!(table.scope(conn.local.ip()), Scope::All);
             let elsewhere = all && table.of_path(&path).is_none();
-            directory.of_path(&path).filter(|_| elsewhere).cloned()
+            let server = directory.of_path(&path).filter(|_| elsewhere)?;
+            Some(Redirect {
+                server: Arc::clone(server),
+                left: false,
+            })
         }
         _ => None,
     }

@@ -44,7 +44,7 @@ use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::volume::DoneCall;
 use weir_vfs::{
-    Error, FileId, Flavour, Namespace, OpContext, Protocol, Stop, Suspend, Transport, Vfs,
+    Error, FileId, Flavour, Namespace, OpContext, Protocol, Redirect, Stop, Suspend, Transport, Vfs,
 };
 
 /// Configuration and dependencies of the service.
@@ -189,6 +189,17 @@ impl Request for Suspended {
             Resumed::Cancelled(never) => match never {},
         }
         let service = &self.service;
+        // It may have waited until its volume had moved to another server.
+        if call.flavour <= rpc::AUTH_SYS && service.owner_of(&self.conn, &call).is_some() {
+            if takes_data(&call) && self.cx.has_data() {
+                // The call is not complete any more: the client connects again and repeats it.
+                return Ok(Outcome::Close("its volume has moved to another server"));
+            }
+            self.ticket = None;
+            if let Some(outcome) = service.elsewhere(&self.conn, &call, &self.record) {
+                return Ok(outcome);
+            }
+        }
         match service.run(&self.conn, &call, &mut self.cx, self.may_wait) {
             Ok(answer) => Ok(finish(self.ticket.take(), answer)),
             Err(Stop::Failed(why)) => {
@@ -466,8 +477,11 @@ impl Service {
         if call.program == forward::PROGRAM {
             return Some(forward::introduce(&self.vfs, self.challenges, conn, call));
         }
-        let forwards = self.forwards.get().filter(|_| !conn.forwarded)?;
-        let owner = self.owner_of(conn, call)?;
+        let forwards = self.forwards.get()?;
+        let owner = match self.owner_of(conn, call)? {
+            Redirect { left: false, .. } if conn.forwarded => return self.disagreed(conn, call),
+            elsewhere => elsewhere.server.identity,
+        };
         if self.held.contains(conn.id, call.xid) {
             return Some(Outcome::Drop);
         }
@@ -483,21 +497,37 @@ impl Service {
         })))
     }
 
-    /// Returns true if the call that `head` begins is to be forwarded.
+    /// Answers a call that another server has forwarded here, and that is about a third one: the
+    /// directories differ for a moment.
+    #[cold]
+    fn disagreed(&self, conn: &ConnInfo, call: &Call<'_>) -> Option<Outcome> {
+        let delay = || Outcome::Reply(self.nfs_failure(conn, call, Error::Delay), None);
+        (call.program == NFS_PROGRAM).then(delay)
+    }
+
+    /// Returns true if the call that `head` begins is to be forwarded, or waits until its volume
+    /// has moved.
     fn is_elsewhere(&self, conn: &ConnInfo, head: &[u8]) -> bool {
         let Message::Call(call) = rpc::message(head) else {
             return false;
         };
-        let forwards = self.forwards.get().is_some() && !conn.forwarded;
-        forwards && call.flavour <= rpc::AUTH_SYS && self.owner_of(conn, &call).is_some()
+        if self.forwards.get().is_none() || call.flavour > rpc::AUTH_SYS {
+            return false;
+        }
+        self.owner_of(conn, &call).is_some() || self.is_held(&call)
     }
 
-    /// Returns the identity of the aggregate of another server that a call is about.
-    fn owner_of(&self, conn: &ConnInfo, call: &Call<'_>) -> Option<[u8; 16]> {
+    /// Returns true if requests about the file of an NFSv3 call are held.
+    fn is_held(&self, call: &Call<'_>) -> bool {
+        let handle = nfs3(call).and_then(|_| v3::types::handle(&mut Reader::new(call.args)).ok());
+        handle.is_some_and(|handle| self.vfs.is_moving(handle))
+    }
+
+    /// Returns the other server that a call is about.
+    fn owner_of(&self, conn: &ConnInfo, call: &Call<'_>) -> Option<Redirect> {
         let directory = self.vfs.directory();
         directory.membership()?;
-        let owner = forward::owner_of(&self.vfs, &directory, conn, call)?;
-        Some(owner.identity)
+        forward::owner_of(&self.vfs, &directory, conn, call)
     }
 
     /// Answers the probe for TLS: NULL of any program, in the clear (RFC 9289 §4.1).
@@ -632,7 +662,10 @@ impl Service {
         };
         Outcome::suspended(
             suspend,
-            |suspend| Box::pin(resume(suspended, suspend, held)),
+            // A call that is forwarded after its wait waits again.
+            |suspend| {
+                Box::pin(async move { resume(suspended, suspend, held).await.finished().await })
+            },
             || self.nfs_failure(conn, call, Error::Delay),
         )
     }

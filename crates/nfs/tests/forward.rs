@@ -32,11 +32,14 @@ fn join(s: &Server, own: [u8; 16], remote: [u8; 16], path: &str) {
         nfs: Vec::new(),
         smb: Vec::new(),
         others: Vec::new(),
+        transfers: Vec::new(),
+        fingerprint: String::new(),
     };
     let volume = RemoteVolume {
         paths: vec![path.to_owned()],
         share: None,
         constituent: None,
+        origin: None,
     };
     let membership = Some(membership(own, SECRET));
     s.vfs

@@ -132,11 +132,14 @@ fn cluster(path: &str, nfs: &[&str]) -> Directory {
         nfs: nfs.iter().map(|at| at.parse().unwrap()).collect(),
         smb: Vec::new(),
         others: Vec::new(),
+        transfers: Vec::new(),
+        fingerprint: String::new(),
     };
     let volume = |path: &str| RemoteVolume {
         paths: vec![path.to_owned()],
         share: None,
         constituent: None,
+        origin: None,
     };
     let volumes = vec![volume(path), volume("/vol1"), volume("/a/far")];
     Directory::new(None, vec![(remote, volumes)])

@@ -23,8 +23,8 @@ use weir_store::features::CONSTITUENTS;
 use weir_vfs::claims::Style;
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{
-    Clients, EngineContext, Export, Flavour, Flavours, Protocols, Rule, Share, Transport, Vfs,
-    Volume,
+    Clients, EngineContext, Export, Flavour, Flavours, HandleKey, Protocols, Rule, Share,
+    Transport, Vfs, Volume, relocation,
 };
 use weir_volume::{Engine, Snapshot};
 
@@ -261,6 +261,15 @@ impl Node {
         if let Err(error) = volume.set_quotas(spec.quotas.clone()) {
             // Rules are accepted only where they can hold, but a catalog may be from elsewhere.
             tracing::error!(key = spec.key, "cannot set quotas of the volume: {error}");
+        }
+        if let Some(origin) = &spec.origin {
+            volume.present_as(origin.fsid);
+            let key = HandleKey::new(origin.secret, origin.aggregate);
+            let origin = relocation::Origin {
+                key,
+                volume: VolumeId(origin.number),
+            };
+            self.vfs.relocations.arrive(volume.id(), origin);
         }
         let default = self.default_rules.iter();
         let enforced = |rules: &Option<Vec<ExportRule>>| -> Vec<Rule> {
@@ -833,6 +842,9 @@ impl Backend for Node {
         if !(gone.is_empty() && new.is_empty()) {
             let table = self.vfs.exports().with(&gone, new);
             self.vfs.publish_table(table);
+        }
+        for volume in gone {
+            self.vfs.relocations.forget(volume);
         }
         Ok(())
     }

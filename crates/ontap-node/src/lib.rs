@@ -4,6 +4,7 @@
 //! location; an ambiguous name is refused where it is used. Changes of relationships go to the
 //! manager. All others are mutations of the control plane, in the name of the user who sends them.
 
+mod moves;
 mod performance;
 mod qtrees;
 mod quotas;
@@ -544,7 +545,7 @@ impl AsUser {
             .filter(|_| engine.origin().is_some());
         Some(Volume {
             path: Path::local(project, &volume.name.id),
-            uuid: uuid(engine.uuid()),
+            uuid: uuid(moves::identity(volume).unwrap_or_else(|| engine.uuid())),
             location: volume.name.place.location.to_string(),
             pool: volume.pooled()?.pool.to_string(),
             junction: (!volume.assigned.unmounted).then(|| format!("/{}", volume.path())),
@@ -810,6 +811,8 @@ impl Cluster for AsUser {
                 snapshot,
                 settings,
             } => self.clone_volume(&path, &parent, snapshot, &settings),
+            Change::VolumeMove { path, to } => self.move_volume(&path, &to),
+            Change::VolumeMoveAbort(path) => self.abort_move(&path),
             Change::VolumeSplit(path) => {
                 let name = self.volume(&path)?.name.clone();
                 self.submit(Mutation::SplitVolume(name))

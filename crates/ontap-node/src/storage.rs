@@ -409,6 +409,7 @@ impl AsUser {
             snapshot_directory: volume.snapshot_directory,
             snapshot_reserve: volume.snap_reserve.unwrap_or(0.0).round() as u32,
             splitting: volume.splitting,
+            movement: self.movement(volume),
         }
     }
 
@@ -463,6 +464,9 @@ impl AsUser {
             &mut settings.qos_policy,
             now.qos_policy.as_deref().unwrap_or(NONE),
         );
+        let elsewhere = settings
+            .aggregate
+            .take_if(|pool| self.is_elsewhere(&volume, pool));
         let here = volume.pooled().map(|pooled| &*pooled.pool);
         let mode = settings.permissions.filter(|mode| *mode != now.permissions);
         // How another client wrote it is not how it is any more.
@@ -481,7 +485,13 @@ impl AsUser {
             extra: extra.into_iter().collect(),
             ..VolumeChange::default()
         };
-        self.submit(Mutation::UpdateVolume(volume.name.clone(), change))
+        if change != VolumeChange::default() || elsewhere.is_none() {
+            self.submit(Mutation::UpdateVolume(volume.name.clone(), change))?;
+        }
+        match elsewhere {
+            Some(to) => self.move_volume(path, &to),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn rename_volume(&self, path: &Path, to: &str) -> Answer<()> {

@@ -521,6 +521,7 @@ fn a_data_folder_of_an_earlier_form_is_refused_by_name() {
             name: String::new(),
             listener: None,
             counters: service.counters().clone(),
+            moves: None,
         });
         let why = started.err().unwrap().to_string();
         assert!(

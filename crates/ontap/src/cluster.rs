@@ -214,6 +214,15 @@ pub enum Change {
     },
     /// `volume clone split start`
     VolumeSplit(Path),
+    /// `volume move start`: to a storage pool or an aggregate of the cluster of this name.
+    VolumeMove {
+        /// The volume, on this node.
+        path: Path,
+        /// The storage pool or the aggregate.
+        to: String,
+    },
+    /// `volume move abort`
+    VolumeMoveAbort(Path),
     /// `vserver cifs share create` and `delete`
     Share {
         /// The volume, on this node.

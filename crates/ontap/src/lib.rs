@@ -35,4 +35,4 @@ pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
 pub use commands::{Answer, call, execute, run};
 pub use fields::Scalar;
 pub use help::{complete, help};
-pub use storage::Settings;
+pub use storage::{Movement, Settings};

@@ -20,8 +20,8 @@ use crate::cluster::{
     self as own, Change, Cluster, Failure, Job, Peer, Performance, Rate, Reason, Snapshot, Volume,
 };
 use crate::storage::{
-    Aggregate, Details, NamedKind, PolicyChange, PolicyKey, Qtree, QuotaLimits, QuotaRule,
-    QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
+    Aggregate, Details, Movement, NamedKind, PolicyChange, PolicyKey, Qtree, QuotaLimits,
+    QuotaRule, QuotaState, QuotaTarget, QuotaUse, Settings, StoragePolicy, Svm,
 };
 
 /// State of the cluster; tests reach in as they like.
@@ -481,14 +481,30 @@ impl State {
                 }
             }
             Change::Share { volume, name } => self.share(volume, name),
-            Change::VolumeSplit(path) => {
-                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
-                    v.parent = None;
-                }
-            }
+            Change::VolumeMove { path, to } => self.set_movement(&path, Some(to)),
+            Change::VolumeMoveAbort(path) => self.set_movement(&path, None),
+            Change::VolumeSplit(path) => self.split(&path),
             change => self.change_quotas(change),
         }
         Ok(())
+    }
+
+    fn split(&mut self, path: &Path) {
+        if let Some(v) = self.volumes.iter_mut().find(|v| v.path == *path) {
+            v.parent = None;
+        }
+    }
+
+    fn set_movement(&mut self, path: &Path, to: Option<String>) {
+        if let Some(v) = self.volumes.iter_mut().find(|v| v.path == *path) {
+            v.details.movement = to.map(|destination| Movement {
+                destination,
+                state: "healthy",
+                phase: "replicating",
+                percent: 40,
+                why: String::new(),
+            });
+        }
     }
 
     fn change_policy(&mut self, key: PolicyKey, change: PolicyChange) {

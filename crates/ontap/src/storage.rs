@@ -191,6 +191,23 @@ pub struct Details {
     pub snapshot_reserve: u32,
     /// True if what it shares with its parent is being copied.
     pub splitting: bool,
+    /// Its move to another aggregate, while that lasts.
+    pub movement: Option<Movement>,
+}
+
+/// Move of a volume to another aggregate of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Movement {
+    /// The storage pool or the aggregate that gets it.
+    pub destination: String,
+    /// ONTAP's word for its state.
+    pub state: &'static str,
+    /// Its phase, in words.
+    pub phase: &'static str,
+    /// Percentage of the current copy that was sent.
+    pub percent: u32,
+    /// Reason why the last attempt failed; empty if none has.
+    pub why: String,
 }
 
 impl Details {
@@ -217,6 +234,7 @@ impl Default for Details {
             snapshot_directory: true,
             snapshot_reserve: 0,
             splitting: false,
+            movement: None,
         }
     }
 }

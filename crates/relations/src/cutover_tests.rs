@@ -1,7 +1,8 @@
 //! All states that two servers, the messages between them and crashes can reach.
 //!
 //! The world is small: a client makes a few changes, the destination copies a few cuts. Every order
-//! of steps is tried. In each state at most one server answers, and it has all that was acknowledged. From each state the servers come to rest without further crashes, and then exactly
+//! of steps is tried. In each state at most one server answers, and it has all that was
+//! acknowledged. From each state the servers come to rest without further crashes, and then exactly
 //! one answers. A rule that is left out is noticed.
 
 use super::{Arrivals, Decision, Departure, HandOver, Written};

@@ -9,17 +9,24 @@
 //! over a pipe within this node, with the same frames ([`link`]) and under the same throttles
 //! ([`limiter`]). Threads are used because both sides wait for disks.
 //!
+//! Moves of volumes between the aggregates of a cluster ([`moves`]) use the same connections and
+//! frames: [`depart`] is their source, [`arrive`] their destination.
+//!
 //! No lock is held during a wait for the catalog, a volume or a peer.
 
+mod arrive;
+mod depart;
 mod files;
 mod job;
 mod limiter;
 mod link;
 mod listen;
 mod metrics;
+mod moves;
 mod offers;
 mod pairing;
 mod peers;
+mod relocate;
 mod serve;
 mod state;
 #[cfg(feature = "testing")]
@@ -47,6 +54,8 @@ use weir_relations::retention::Held;
 use weir_volume::{Engine, FsError};
 
 use limiter::Limiter;
+use moves::Moves;
+pub use moves::{MoveParts, MovePhase, MoveStatus};
 use offers::Offers;
 pub use offers::PairingError;
 use peers::Peers;
@@ -84,6 +93,8 @@ pub struct Parts {
     pub listener: Option<TcpListener>,
     /// Counters of the data path.
     pub counters: Counters,
+    /// Parts for moves of volumes between aggregates; `None` where none move.
+    pub moves: Option<MoveParts>,
 }
 
 impl Replication {
@@ -107,7 +118,8 @@ impl Replication {
             Some(listener) => Some(listener.local_addr()?),
             None => None,
         };
-        let peers = Peers::open(&parts.data, Arc::clone(&parts.control))?;
+        let cluster = parts.moves.as_ref().map(|moves| Arc::clone(&moves.vfs));
+        let peers = Peers::open(&parts.data, Arc::clone(&parts.control), cluster)?;
         let service = Arc::new(Replication {
             manager: Mutex::default(),
             changed: Condvar::new(),
@@ -127,6 +139,7 @@ impl Replication {
             node,
             listening,
             counters: parts.counters,
+            moves: parts.moves.map(Moves::new),
             moved: Mutex::default(),
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),
@@ -135,10 +148,14 @@ impl Replication {
             forger: Mutex::default(),
         });
         service.catch_up()?;
+        service.hold_handed_over();
         if let Some(listener) = parts.listener {
             listen::start(&service, listener)?;
         }
         service.spawn("weir-mirror", Replication::drive)?;
+        if service.moves.is_some() {
+            service.spawn("weir-moves", Replication::drive_moves)?;
+        }
         Ok(service)
     }
 

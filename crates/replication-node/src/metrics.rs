@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weir_relations::cutover::Departure;
 use weir_relations::model::{MirrorState, Status};
 
+use super::moves::Moves;
 use super::state::Replication;
 use weir_node::metrics::{Family, Pieces};
 
@@ -104,6 +106,67 @@ impl Replication {
                 }
             });
         }
+        if let Some(moves) = &self.moves {
+            of_moves(moves, &mut page);
+        }
         page
     }
+}
+
+/// Appends the metrics of moves between aggregates.
+fn of_moves(moves: &Moves, page: &mut Pieces) {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let (out, undecided) = {
+        let leaving = moves.leaving.lock();
+        let undecided = { leaving.values() }.filter(|one| one.machine == Departure::HandedOver);
+        (leaving.len() as f64, undecided.count() as f64)
+    };
+    let inward = moves.receiving.lock().len() as f64;
+    let ended = [
+        ("departed", count(&moves.departed)),
+        ("arrived", count(&moves.arrived)),
+        ("failed", count(&moves.failed)),
+    ];
+    let pause = count(&moves.pause_ms) / 1e3;
+    let mut family = |name, kind, help, label: &'static str, rows: &[(&'static str, f64)]| {
+        page.family((name, kind, help));
+        let rows: Arc<[(&'static str, f64)]> = rows.into();
+        page.each(&rows, move |page, (value, number)| {
+            let labels = [(label, *value)];
+            let labels = if label.is_empty() {
+                &labels[..0]
+            } else {
+                &labels
+            };
+            page.sample(name, labels, number);
+        });
+    };
+    family(
+        "weir_volume_moves",
+        "gauge",
+        "Volumes that are being moved to another aggregate (out), or to this one (in).",
+        "direction",
+        &[("out", out), ("in", inward)],
+    );
+    family(
+        "weir_volume_moves_undecided",
+        "gauge",
+        "Volumes that nobody serves until the destination of their move answers.",
+        "",
+        &[("", undecided)],
+    );
+    family(
+        "weir_volume_moves_total",
+        "counter",
+        "Moves that have ended since the start.",
+        "result",
+        &ended,
+    );
+    family(
+        "weir_volume_move_pause_seconds",
+        "gauge",
+        "Time for which requests waited at the last departure.",
+        "",
+        &[("", pause)],
+    );
 }

@@ -1,6 +1,7 @@
 //! Other nodes, and the certificates by which they and this node identify each other.
 //!
-//! Peers are rows of the catalog; [`weir_peer_link::identity`] has the certificates.
+//! Peers are rows of the catalog; [`weir_peer_link::identity`] has the certificates. The servers of
+//! a cluster are peers as well, by its directory, for moves of volumes between their aggregates.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,10 +17,13 @@ pub use weir_relations::manager::Peer;
 
 use weir_peer_link::identity::{Fingerprints, Identity, Known, fingerprint};
 use weir_peer_link::pairing;
+use weir_vfs::Vfs;
 
 /// This node's certificate, and the catalog's peers.
 pub struct Peers {
     control: Arc<Control>,
+    /// The cluster's directory, whose servers are peers for moves of volumes.
+    cluster: Option<Arc<Vfs>>,
     /// Result of the last request to each peer, by name.
     seen: Mutex<HashMap<String, Result<(), String>>>,
     /// Changes with each deletion of a peer.
@@ -34,10 +38,11 @@ impl Peers {
     ///
     /// # Errors
     /// The files cannot be read, written or parsed.
-    pub fn open(folder: &Path, control: Arc<Control>) -> Result<Peers> {
+    pub fn open(folder: &Path, control: Arc<Control>, cluster: Option<Arc<Vfs>>) -> Result<Peers> {
         let identity = Identity::open(folder)?;
         Ok(Peers {
             control,
+            cluster,
             seen: Mutex::default(),
             deleted: watch::Sender::new(()),
             fingerprint: identity.fingerprint.clone(),
@@ -57,8 +62,16 @@ impl Peers {
 
     /// Returns true if this is still a peer, with this name and this certificate.
     pub fn has(&self, peer: &Peer) -> bool {
+        if peer.name.starts_with(SERVER) {
+            return server_of(self.cluster.as_deref(), &peer.fingerprint).is_some();
+        }
         let now = self.get(&peer.name);
         now.is_some_and(|now| now.fingerprint == peer.fingerprint)
+    }
+
+    /// Returns true if the peer is another server of the cluster.
+    pub fn is_server(peer: &Peer) -> bool {
+        peer.name.starts_with(SERVER)
     }
 
     /// Waits until this is no longer a peer.
@@ -87,7 +100,16 @@ impl Peers {
         let print = fingerprint(certificate);
         let view = self.control.view();
         let mut all = view.relations.peers();
-        all.find(|p| p.fingerprint == print).cloned()
+        let paired = all.find(|p| p.fingerprint == print).cloned();
+        paired.or_else(|| server_of(self.cluster.as_deref(), &print).map(Arc::new))
+    }
+
+    /// Returns the TLS settings for connecting to the server with this certificate.
+    ///
+    /// # Errors
+    /// Certificate and key do not belong together.
+    pub fn client_of(&self, fingerprint: &str) -> Result<Arc<ClientConfig>> {
+        self.identity.client(fingerprint)
     }
 
     /// Returns the TLS settings for connections of peers to this node.
@@ -95,10 +117,10 @@ impl Peers {
     /// # Errors
     /// Certificate and key do not belong together.
     pub fn server(&self) -> Result<Arc<ServerConfig>> {
-        self.identity
-            .server(Known::Any(Arc::new(CatalogPeers(Arc::clone(
-                &self.control,
-            )))))
+        self.identity.server(Known::Any(Arc::new(KnownPeers {
+            control: Arc::clone(&self.control),
+            cluster: self.cluster.clone(),
+        })))
     }
 
     /// Returns the TLS settings for connections of joining nodes to this node, whose certificates
@@ -127,12 +149,32 @@ impl Peers {
     }
 }
 
-/// Fingerprints of the catalog's peers.
-struct CatalogPeers(Arc<Control>);
+/// Start of the names of peers that are servers of the cluster. No paired peer's name has a blank.
+const SERVER: &str = "aggregate ";
 
-impl Fingerprints for CatalogPeers {
+/// Returns the server of the cluster with this certificate.
+fn server_of(cluster: Option<&Vfs>, fingerprint: &str) -> Option<Peer> {
+    let directory = cluster?.directory();
+    let mut servers = directory.servers().iter();
+    let server = servers.find(|server| server.fingerprint == fingerprint)?;
+    Some(Peer {
+        name: format!("{SERVER}{}", server.aggregate),
+        address: None,
+        fingerprint: fingerprint.to_owned(),
+    })
+}
+
+/// Fingerprints of the catalog's peers and of the cluster's servers.
+struct KnownPeers {
+    control: Arc<Control>,
+    cluster: Option<Arc<Vfs>>,
+}
+
+impl Fingerprints for KnownPeers {
     fn contain(&self, fingerprint: &str) -> bool {
-        let view = self.0.view();
-        view.relations.peers().any(|p| p.fingerprint == fingerprint)
+        let view = self.control.view();
+        let mut paired = view.relations.peers();
+        paired.any(|p| p.fingerprint == fingerprint)
+            || server_of(self.cluster.as_deref(), fingerprint).is_some()
     }
 }

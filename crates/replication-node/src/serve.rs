@@ -21,11 +21,11 @@ use weir_transfer::session::{Ask, Named, Told};
 use weir_transfer::wire::{Message, Pace};
 use weir_volume::{ContentWalk, FsError};
 
-use super::files;
 use super::limiter::{Bound, Flow};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 use super::state::Replication;
+use super::{arrive, files};
 
 /// Compression level of zstd: fast enough for any network on which compression pays.
 const LEVEL: i32 = 1;
@@ -104,7 +104,7 @@ fn no(error: FsError) -> Told {
     }
 }
 
-async fn answer(
+pub(super) async fn answer(
     service: &Arc<Replication>,
     link: &mut Link,
     peer: Option<&Peer>,
@@ -191,8 +191,7 @@ async fn answer(
                 compress: compress.then_some(LEVEL),
                 count: true,
             };
-            let now = service.nanos();
-            let sender = match Sender::new(&found, base, target, options, now) {
+            let sender = match Sender::new(&found, base, target, options, service.nanos()) {
                 Ok(sender) => sender,
                 Err(TransferError::Volume(error)) => return link.tell(&no(error)).await,
                 Err(error) => return link.tell(&Told::Later(error.to_string())).await,
@@ -203,6 +202,7 @@ async fn answer(
             keep(service, peer, relationship, &volume, &destination, target);
             Ok(())
         }
+        of_a_move => arrive::answer(service, link, peer, of_a_move).await,
     }
 }
 
@@ -285,6 +285,7 @@ fn keep(
     destination: &str,
     newest: SnapshotIdentity,
 ) {
+    // A move has no relationship.
     let Some(mut destination) = Path::parse(destination) else {
         return;
     };
@@ -374,6 +375,7 @@ async fn send(
         let now = service.nanos();
         if sender.progress().phase == Phase::Data && now.saturating_sub(looked) >= LOOK {
             looked = now;
+            service.note_sent(&volume.vserver, &volume.volume, sender.progress());
             if service.is_offline(&path(volume)) {
                 return Err(LinkError::Refused(offline(&path(volume))));
             }

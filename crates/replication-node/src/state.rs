@@ -20,6 +20,7 @@ use weir_relations::plan::{self, TreePolicies};
 use weir_volume::Engine;
 
 use super::limiter::Limiter;
+use super::moves::Moves;
 use super::offers::Offers;
 use super::peers::Peers;
 
@@ -49,6 +50,8 @@ pub struct Replication {
     pub(crate) node: [u8; 16],
     pub(crate) listening: Option<SocketAddr>,
     pub(crate) counters: Counters,
+    /// State of moves between aggregates; `None` where none move.
+    pub(crate) moves: Option<Moves>,
     /// Bytes moved for each relationship since the start.
     pub(crate) moved: Mutex<HashMap<String, Arc<Moved>>>,
     pub(crate) stop: watch::Sender<bool>,

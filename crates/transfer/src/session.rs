@@ -2,12 +2,17 @@
 //! JSON, one request and one reply at a time. The destination's node sends the requests. After
 //! [`Told::Sending`] the connection is used by the transfer until that has ended, and then for
 //! requests again.
+//!
+//! A move to another aggregate is begun by its source, with [`Ask::Arrive`]. If the destination
+//! accepts it, the two exchange their parts: from then on the destination asks, until
+//! [`Ask::End`].
 
 use serde::{Deserialize, Serialize};
 
 use weir_base::SnapshotIdentity;
 use weir_volume::ContentHash;
 
+use weir_relations::cutover::Decision;
 use weir_relations::plan::Volume;
 
 /// Request of the destination's node.
@@ -65,6 +70,31 @@ pub enum Ask {
         /// True to compress frames on the wire.
         compress: bool,
     },
+    /// Get a volume that moves here ([`weir_relations::cutover`]).
+    Arrive(Offer),
+    /// Take a snapshot of the volume that moves, and describe the volume. Earlier ones may go.
+    Cut {
+        /// True to hold requests of clients from now on.
+        hold: bool,
+        /// Number of failed attempts to end the move, which are given more time.
+        attempt: u32,
+        /// The snapshot that the next difference builds on.
+        base: Option<SnapshotIdentity>,
+    },
+    /// Let this aggregate decide who serves the volume.
+    HandOver {
+        /// Number of the cut whose contents the destination has.
+        cut: u32,
+    },
+    /// End the move: the volume has arrived, or stays for this reason.
+    End(Result<(), Stays>),
+    /// Decide on an attempt of which the source has lost the outcome.
+    Decide {
+        /// Project and location of the volume.
+        place: (String, String),
+        /// Number of the attempt.
+        attempt: u64,
+    },
     /// Send a snapshot over this connection.
     Send {
         /// Source volume.
@@ -82,6 +112,48 @@ pub enum Ask {
         /// True to compress frames on the wire.
         compress: bool,
     },
+}
+
+/// A volume that is to move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Number of the move.
+    pub id: u64,
+    /// The volume, by its name on the asking node.
+    pub volume: Named,
+    /// Storage pool that gets it; `None`: the only one in its location.
+    pub pool: Option<String>,
+    /// Rows of the volume, as the control plane encodes them.
+    pub departing: String,
+}
+
+/// Reason why a volume stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stays {
+    /// The destination cannot get it.
+    Refused(String),
+    /// A further try may succeed.
+    Later(String),
+}
+
+/// A snapshot of a volume that moves, and what the destination has to know of the volume then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// Number of the snapshot in the source's volume, which is that of the cut.
+    pub number: u32,
+    /// The source's volume with its snapshots.
+    pub volume: Box<Volume>,
+}
+
+/// A volume that is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// Number of the attempt, which identifies the decision.
+    pub attempt: u64,
+    /// Rows of the volume, as the control plane encodes them.
+    pub departing: String,
+    /// Identity under which clients know it, likewise.
+    pub origin: String,
 }
 
 /// Size and metadata of a file.
@@ -127,6 +199,12 @@ pub enum Told {
     Volume(Box<Volume>),
     /// To [`Ask::Content`]: the hash of the snapshot's content.
     Content(ContentHash),
+    /// To [`Ask::Cut`]: the snapshot was taken.
+    Cut(Cut),
+    /// To [`Ask::HandOver`]: the asking aggregate decides from now on.
+    HandedOver(HandedOver),
+    /// To [`Ask::Decide`]: the decision.
+    Decided(Decision),
     /// The request takes longer; the reply follows.
     Working,
     /// The request was carried out.

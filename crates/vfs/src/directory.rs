@@ -6,11 +6,12 @@
 //!
 //! The directory is immutable and is replaced as a whole, as the table of exports is.
 
-use crate::handle::{HANDLE_BYTES, HandleKey};
+use crate::handle::{AGGREGATE_BYTES, HANDLE_BYTES, HandleKey};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_base::VolumeId;
 
 /// Server that owns an aggregate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub struct Remote {
     pub smb: Vec<SocketAddr>,
     /// Further addresses at which NFS may be served after a takeover that is not known yet.
     pub others: Vec<SocketAddr>,
+    /// Addresses at which it sends and receives volumes that move.
+    pub transfers: Vec<SocketAddr>,
+    /// Fingerprint of the certificate that it shows there.
+    pub fingerprint: String,
 }
 
 /// Volume of another server.
@@ -36,6 +41,9 @@ pub struct RemoteVolume {
     pub share: Option<String>,
     /// The constituent that it is: identity of the large volume, and number.
     pub constituent: Option<(u64, u8)>,
+    /// The aggregate, by the first bytes of its identity, and the number under which its handles
+    /// are made, if it came from there.
+    pub origin: Option<([u8; AGGREGATE_BYTES], VolumeId)>,
 }
 
 /// This server's part in the cluster.
@@ -56,6 +64,8 @@ pub struct Directory {
     by_path: BTreeMap<String, Arc<Remote>>,
     by_share: HashMap<String, (String, Arc<Remote>)>,
     by_constituent: HashMap<(u64, u8), Arc<Remote>>,
+    /// Volumes that are not in the aggregate that their handles name.
+    moved: HashMap<([u8; AGGREGATE_BYTES], VolumeId), Arc<Remote>>,
 }
 
 impl Directory {
@@ -84,6 +94,9 @@ impl Directory {
                 if let Some(constituent) = volume.constituent {
                     let server = Arc::clone(&remote);
                     directory.by_constituent.insert(constituent, server);
+                }
+                if let Some(origin) = volume.origin {
+                    directory.moved.insert(origin, Arc::clone(&remote));
                 }
                 if let Some(share) = volume.share {
                     let server = Arc::clone(&remote);
@@ -143,16 +156,35 @@ impl Directory {
         self.by_constituent.get(&(large, constituent))
     }
 
-    /// Returns the server of the aggregate that `handle` names and `own` has not made.
-    pub(crate) fn of_handle(&self, own: &HandleKey, handle: &[u8]) -> Option<&Arc<Remote>> {
+    /// Returns the servers, in the order of their aggregates' names.
+    pub fn servers(&self) -> &[Arc<Remote>] {
+        &self.remotes
+    }
+
+    /// Returns the server that has the volume of the aggregate and number that `handle` names, if
+    /// it has moved there.
+    pub(crate) fn of_moved(&self, handle: &[u8]) -> Option<&Arc<Remote>> {
+        if self.moved.is_empty() {
+            return None;
+        }
+        self.moved.get(&HandleKey::parts_of(handle)?)
+    }
+
+    /// Returns true if another server lists the volume with this origin.
+    pub fn has_moved(&self, origin: [u8; 16], volume: VolumeId) -> bool {
+        let [a, b, c, ..] = origin;
+        self.moved.contains_key(&([a, b, c], volume))
+    }
+
+    /// Returns the server of the aggregate that `handle` names. Aggregates whose identities begin
+    /// alike differ in the hash, so a handle of this server's own is to be ruled out.
+    pub(crate) fn of_handle(&self, handle: &[u8]) -> Option<&Arc<Remote>> {
         if self.remotes.is_empty() || handle.len() != HANDLE_BYTES {
             return None;
         }
         let aggregate = HandleKey::aggregate_of(handle)?;
         let mut remotes = self.remotes.iter();
-        let remote = remotes.find(|remote| remote.identity.starts_with(&aggregate))?;
-        // Aggregates whose identities begin alike differ in the hash.
-        own.decode(handle).is_err().then_some(remote)
+        remotes.find(|remote| remote.identity.starts_with(&aggregate))
     }
 }
 
@@ -169,6 +201,8 @@ mod tests {
             nfs: vec!["10.0.0.1:2049".parse().unwrap()],
             smb: Vec::new(),
             others: Vec::new(),
+            transfers: Vec::new(),
+            fingerprint: String::new(),
         }
     }
 
@@ -177,6 +211,7 @@ mod tests {
             paths: vec![path.to_owned()],
             share: Some(share.to_owned()),
             constituent: None,
+            origin: None,
         }
     }
 
@@ -204,13 +239,9 @@ mod tests {
             ino: Ino(1),
             namespace: Namespace::Live,
         };
-        let (own, other) = (
-            HandleKey::new([7; 16], [2; 16]),
-            HandleKey::new([8; 16], [2; 16]),
-        );
+        let other = HandleKey::new([8; 16], [2; 16]);
         let far = HandleKey::new([9; 16], [1; 16]);
-        let of = |handle: [u8; 32]| name(directory.of_handle(&own, &handle));
-        assert_eq!(of(own.encode(file)), None);
+        let of = |handle: [u8; 32]| name(directory.of_handle(&handle));
         assert_eq!(of(other.encode(file)).as_deref(), Some("b"));
         assert_eq!(of(far.encode(file)).as_deref(), Some("a"));
         assert_eq!(
@@ -218,6 +249,36 @@ mod tests {
             None,
             "an aggregate that is in no cluster"
         );
-        assert_eq!(directory.of_handle(&own, b"short"), None);
+        assert_eq!(directory.of_handle(b"short"), None);
+    }
+
+    #[test]
+    fn handles_of_a_volume_that_moved_lead_to_where_it_is() {
+        let key = HandleKey::new([8; 16], [2; 16]);
+        let (own, moved) = ([3; 16], |number| FileId {
+            volume: VolumeId(number),
+            ino: Ino(1),
+            namespace: Namespace::Live,
+        });
+        let mut there = volume("/vol1", "Vol1");
+        there.origin = Some(([2; AGGREGATE_BYTES], VolumeId(5)));
+        let servers = vec![(remote("b", 2), vec![]), (remote("a", 1), vec![there])];
+        let vfs = crate::Vfs::new(HandleKey::new([7; 16], own));
+        vfs.publish_directory(Directory::new(None, servers));
+        let server = |number| {
+            let found = vfs.remote_of(&key.encode(moved(number))).unwrap();
+            (found.server.aggregate.clone(), found.left)
+        };
+        assert_eq!(server(5), ("a".to_owned(), false));
+        assert_eq!(server(6), ("b".to_owned(), false));
+        assert!(vfs.directory().has_moved([2; 16], VolumeId(5)));
+        let here = vfs.handle_of(moved(5));
+        assert!(vfs.remote_of(&here).is_none(), "its own");
+        vfs.relocations
+            .depart(VolumeId(5), [1; 16], vec!["/x".to_owned()]);
+        let found = vfs.remote_of(&here).unwrap();
+        assert!(found.left && found.server.aggregate == "a");
+        let path = vfs.departed_path("/x/y").unwrap();
+        assert_eq!(path.aggregate, "a");
     }
 }

@@ -30,7 +30,7 @@ const VERSION: u8 = 2;
 const LARGE: u8 = 3;
 
 /// Bytes of an aggregate's identity in a handle.
-const AGGREGATE_BYTES: usize = 3;
+pub const AGGREGATE_BYTES: usize = 3;
 
 /// Tree of names of a volume that an inode is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,6 +131,19 @@ impl HandleKey {
     pub fn aggregate_of(handle: &[u8]) -> Option<[u8; AGGREGATE_BYTES]> {
         let h: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
         (h[0] == VERSION).then_some([h[1], h[2], h[3]])
+    }
+
+    /// Returns the aggregate and the volume that `handle` says it is of, without verifying it;
+    /// `None` if it is no handle at all.
+    pub(crate) fn parts_of(handle: &[u8]) -> Option<([u8; AGGREGATE_BYTES], VolumeId)> {
+        let aggregate = HandleKey::aggregate_of(handle)?;
+        let volume = handle.get(4..12)?.try_into().ok()?;
+        Some((aggregate, VolumeId(u64::from_be_bytes(volume))))
+    }
+
+    /// Returns the first bytes of the identity of its aggregate.
+    pub(crate) fn aggregate(&self) -> [u8; AGGREGATE_BYTES] {
+        self.aggregate
     }
 
     /// Returns a secret for another purpose that is kept as long as this one.

@@ -8,7 +8,8 @@
 //! Reading order: `session` (the caller), `pipeline` (the way to a volume), `ops` (the operations),
 //! `snapdir` (the directory of snapshots), `error` (failures and waits). Then come `access`
 //! (permissions) with `acl` and `guard`, and `exports` (the clients that are admitted) with
-//! `clients`, `names` and `admission`. The rest is `throttle` (limits), `claims` (what others hold
+//! `clients`, `names` and `admission`. Volumes of other servers are in `directory` and
+//! `relocation`. The rest is `throttle` (limits), `claims` (what others hold
 //! of a file), `grace` (claims that outlive a restart) and `watch` (reports of changed names).
 
 pub mod access;
@@ -30,6 +31,7 @@ mod opened;
 mod ops;
 mod passage;
 pub mod pipeline;
+pub mod relocation;
 mod session;
 mod snapdir;
 pub mod stats;
@@ -46,7 +48,7 @@ pub use exports::{
     Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Scope, Share, Squash,
     Transport, Verdict,
 };
-pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
+pub use handle::{AGGREGATE_BYTES, BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, DOMAIN_NUMBERS, Groups, Identity, Sid, Token};
 pub use large::{Constituents, Elsewhere};
 pub use large_ops::{Looked, Made};
@@ -57,7 +59,7 @@ pub use pipeline::{
 pub use session::{AccessModel, Flavour, Granted, Session};
 pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
 pub use throttle::ClientKey;
-pub use vfs::Vfs;
+pub use vfs::{Redirect, Vfs};
 /// Events that happen once.
 pub use weir_base::signal;
 pub use weir_qos::{Direction, Metadata};

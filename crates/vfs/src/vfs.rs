@@ -10,6 +10,7 @@ use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, LargeFile, Names
 use crate::large::Constituents;
 use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
+use crate::relocation::Relocations;
 use crate::session::Session;
 use crate::snapdir::FileRef;
 use crate::stats::Stats;
@@ -23,6 +24,15 @@ use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId, invariant};
 use weir_volume::{Engine, Replaced};
 
+/// Server that has what a handle names.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// The server.
+    pub server: Arc<Remote>,
+    /// True if this server had the volume before: it knows better than one that still asks here.
+    pub left: bool,
+}
+
 /// Everything that protocols share: exports, handles, claims.
 pub struct Vfs {
     exports: ArcSwap<ExportTable>,
@@ -30,6 +40,8 @@ pub struct Vfs {
     key: HandleKey,
     /// The constituents of large volumes that this server has.
     pub constituents: Constituents,
+    /// Volumes that move to other aggregates, or came from there.
+    pub relocations: Relocations,
     /// Table of what clients of all protocols have open, locked and cached.
     pub claims: Claims,
     /// The clients that may claim again what they had before the start.
@@ -75,6 +87,7 @@ impl Vfs {
             directory: ArcSwap::default(),
             key,
             constituents: Constituents::default(),
+            relocations: Relocations::default(),
             claims: Claims::new(claims),
             grace: Grace::default(),
             watchers: Watchers::default(),
@@ -146,12 +159,51 @@ impl Vfs {
     }
 
     /// Returns the server that is to be asked about `handle` in place of this one.
-    pub fn remote_of(&self, handle: &[u8]) -> Option<Arc<Remote>> {
+    pub fn remote_of(&self, handle: &[u8]) -> Option<Redirect> {
         let directory = self.directory.load();
-        if let Some(file) = LargeFile::of_handle(handle) {
-            return self.constituents.remote_of(&directory, file);
+        if directory.generation() == 0 {
+            return None;
         }
-        directory.of_handle(&self.key, handle).map(Arc::clone)
+        if let Some(file) = LargeFile::of_handle(handle) {
+            let server = self.constituents.remote_of(&directory, file)?;
+            return Some(Redirect {
+                server,
+                left: false,
+            });
+        }
+        let here = self.file_id(handle);
+        let departed = here.ok().and_then(|f| self.relocations.departed(f.volume));
+        if let Some(to) = departed {
+            let server = Arc::clone(directory.of_aggregate(&to)?);
+            return Some(Redirect { server, left: true });
+        }
+        if let Some(server) = directory.of_moved(handle) {
+            // The directory may be older than what this server does.
+            let serves = |f: FileId| self.exports().of_volume(f.volume).is_some();
+            let left = here.is_ok();
+            return (!here.is_ok_and(serves)).then(|| Redirect {
+                server: Arc::clone(server),
+                left,
+            });
+        }
+        let server = directory.of_handle(handle).filter(|_| here.is_err())?;
+        Some(Redirect {
+            server: Arc::clone(server),
+            left: false,
+        })
+    }
+
+    /// Returns true if requests about the file of `handle` are held, because its volume is about to
+    /// move to another server.
+    pub fn is_moving(&self, handle: &[u8]) -> bool {
+        let file = self.file_id(handle);
+        file.is_ok_and(|file| self.relocations.held(file.volume).is_some())
+    }
+
+    /// Returns the server to which the volume at `path` has departed.
+    pub fn departed_path(&self, path: &str) -> Option<Arc<Remote>> {
+        let to = self.relocations.departed_path(path)?;
+        self.directory.load().of_aggregate(&to).map(Arc::clone)
     }
 
     /// Returns true if `handle` says that it is of a large volume.
@@ -186,12 +238,12 @@ impl Vfs {
     /// Returns the handle of a file.
     pub fn handle_of(&self, file: FileId) -> [u8; HANDLE_BYTES] {
         let handle = self.constituents.handle_of(file);
-        handle.unwrap_or_else(|| self.key.encode(file))
+        handle.unwrap_or_else(|| self.relocations.encode(&self.key, file))
     }
 
     /// Returns the file that `handle` names, whether or not it is exported.
     pub fn file_id(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
-        let own = self.key.decode(handle);
+        let own = self.relocations.decode(&self.key, handle);
         own.or_else(|bad| self.constituents.file_id(handle).ok_or(bad))
     }
 
@@ -230,6 +282,12 @@ impl Vfs {
         volume: VolumeId,
         session: &Session<'_, A>,
     ) -> OpResult<(&'t Export, &'t Rule)> {
+        if let Some(held) = self.relocations.held(volume) {
+            return Err(Suspend::Thread(Box::pin(held.settled())).into());
+        }
+        if self.relocations.departed(volume).is_some() {
+            return Err(Error::Stale.into());
+        }
         match admission::find(table, volume, session, &self.names) {
             Admission::Yes(export, rule) => Ok((export, rule)),
             Admission::Denied => Err(Error::Denied.into()),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use anyhow::{Context as _, Result};
-use weir_base::{Rng as _, SystemRng};
-use weir_cluster::directory::{Exports, FILE, Listed, Served, ServersFile};
+use weir_base::{Rng as _, SystemRng, VolumeId, hex};
+use weir_cluster::directory::{Exports, FILE, Listed, Served, ServersFile, Transfers};
 use weir_vfs::Vfs;
 use weir_vfs::directory::{Directory, Membership, Remote, RemoteVolume};
 
@@ -21,6 +21,8 @@ pub struct Places {
     pub smb: Option<SocketAddr>,
     /// The addresses that move with the aggregate.
     pub addresses: Vec<IpAddr>,
+    /// Place at which volumes that move are sent and received.
+    pub transfers: Option<Transfers>,
 }
 
 /// Volumes of this server, as its daemon asks for them.
@@ -42,6 +44,7 @@ impl Exporter {
                 nfs: places.nfs,
                 smb: places.smb,
                 addresses: places.addresses,
+                transfers: places.transfers,
                 volumes: Vec::new(),
                 left_out: 0,
             },
@@ -69,6 +72,8 @@ impl Exporter {
                 let membership = member.membership();
                 (membership.large, membership.own.0)
             }),
+            origin: { vfs.relocations.origin(export.volume()) }
+                .map(|(aggregate, number)| (hex::encode(&aggregate), number.0)),
         });
         served.volumes = volumes.collect();
         served.volumes.sort_by(|a, b| a.paths.cmp(&b.paths));
@@ -153,11 +158,23 @@ fn directory(file: ServersFile, own: [u8; 16]) -> Option<Directory> {
             nfs: server.nfs,
             smb: server.smb,
             others: server.others,
+            transfers: server
+                .transfers
+                .iter()
+                .map(|transfers| transfers.at)
+                .collect(),
+            fingerprint: { server.transfers }
+                .map_or_else(String::new, |transfers| transfers.fingerprint),
         };
         let volume = |one: Listed| RemoteVolume {
             paths: one.paths,
             share: one.share,
             constituent: one.constituent,
+            origin: one.origin.and_then(|(aggregate, number)| {
+                let aggregate = u32::from_str_radix(&aggregate, 16).ok()?;
+                let [_, first @ ..] = aggregate.to_be_bytes();
+                Some((first, VolumeId(number)))
+            }),
         };
         Some((remote, server.volumes.into_iter().map(volume).collect()))
     });

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,8 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{interval, sleep, timeout};
 use weir_base::limits::net::MAX_RECORD;
 use weir_conn::MARK_BYTES;
-use weir_nfs::ConnInfo;
 use weir_nfs::forward::{self, Forward, Forwarded};
+use weir_nfs::{ConnInfo, Service};
 use weir_vfs::Vfs;
 
 /// Time for which one address is tried.
@@ -49,26 +50,114 @@ struct Job {
 /// The link of a connection to an owner, by the identity of the aggregate.
 type Links = Vec<([u8; 16], mpsc::UnboundedSender<Job>)>;
 
+/// Calls that were forwarded since the start.
+#[derive(Default)]
+struct Counters {
+    answered: AtomicU64,
+    /// Calls whose client has gone before their reply.
+    abandoned: AtomicU64,
+    call_bytes: AtomicU64,
+    reply_bytes: AtomicU64,
+    /// Nanoseconds from calls to their replies.
+    nanos: AtomicU64,
+}
+
+/// A call that is counted as abandoned unless it is answered.
+struct Counted {
+    counters: Arc<Counters>,
+    began: u64,
+    answered: bool,
+}
+
+impl Counted {
+    fn answer(&mut self, bytes: usize, now: u64) {
+        let Counters {
+            answered,
+            reply_bytes,
+            nanos,
+            ..
+        } = &*self.counters;
+        answered.fetch_add(1, Ordering::Relaxed);
+        reply_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        // Saturates: the clock may be read on another thread.
+        nanos.fetch_add(now.saturating_sub(self.began), Ordering::Relaxed);
+        self.answered = true;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// See the module's head.
 pub struct Forwarder {
     vfs: Arc<Vfs>,
+    counters: Arc<Counters>,
     /// Links of the clients' connections, by their numbers. A connection is served by one thread.
     links: Mutex<HashMap<u64, Links>>,
 }
 
 impl Forwarder {
-    /// Creates a forwarder that looks owners up in the directory of `vfs`.
-    pub fn new(vfs: Arc<Vfs>) -> Arc<Forwarder> {
-        Arc::new(Forwarder {
-            vfs,
+    /// Lets `service` forward calls to the owners in the directory of `vfs`.
+    pub fn of(service: &Service, vfs: &Arc<Vfs>) -> Arc<Forwarder> {
+        let forwarder = Arc::new(Forwarder {
+            vfs: Arc::clone(vfs),
+            counters: Arc::default(),
             links: Mutex::default(),
-        })
+        });
+        service.forward_by(Arc::clone(&forwarder) as _);
+        forwarder
+    }
+
+    /// Returns the metrics of forwarded calls.
+    pub fn render(&self) -> String {
+        let Counters {
+            answered,
+            abandoned,
+            call_bytes,
+            reply_bytes,
+            nanos,
+        } = &*self.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let seconds = Duration::from_nanos(read(nanos)).as_secs_f64();
+        let mut out = String::new();
+        let mut family = |name: &str, help: &str, rows: &[(&str, u64)]| {
+            out += &format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+            for (labels, value) in rows {
+                out += &format!("{name}{{{labels}}} {value}\n");
+            }
+        };
+        family(
+            "weir_forwarded_calls_total",
+            "Calls of NFSv3 that were passed on to other servers of the cluster. Abandoned: the client has gone before the reply.",
+            &[
+                ("result=\"answered\"", read(answered)),
+                ("result=\"abandoned\"", read(abandoned)),
+            ],
+        );
+        family(
+            "weir_forwarded_bytes_total",
+            "Bytes of calls that were passed on, and of their replies.",
+            &[
+                ("direction=\"calls\"", read(call_bytes)),
+                ("direction=\"replies\"", read(reply_bytes)),
+            ],
+        );
+        out += "# HELP weir_forwarded_seconds_total Time from calls that were passed on to their replies, in sum.\n\
+                # TYPE weir_forwarded_seconds_total counter\n";
+        out + &format!("weir_forwarded_seconds_total {seconds}\n")
     }
 }
 
 impl Forward for Forwarder {
     fn forward(&self, conn: &ConnInfo, owner: [u8; 16], record: Vec<u8>) -> Forwarded {
         let (reply, replied) = oneshot::channel();
+        let bytes = record.len() as u64;
+        self.counters.call_bytes.fetch_add(bytes, Ordering::Relaxed);
         let job = Job {
             record: record.into(),
             reply,
@@ -93,7 +182,17 @@ impl Forward for Forwarder {
         });
         // A link ends after its senders.
         let _ = sender.send(job);
-        Box::pin(async move { replied.await.ok() })
+        let vfs = Arc::clone(&self.vfs);
+        let mut counted = Counted {
+            counters: Arc::clone(&self.counters),
+            began: vfs.throttle.now(),
+            answered: false,
+        };
+        Box::pin(async move {
+            let reply = replied.await.ok()?;
+            counted.answer(reply.len(), vfs.throttle.now());
+            Some(reply)
+        })
     }
 
     fn ended(&self, connection: u64) {

@@ -151,7 +151,7 @@ fn run(args: &Serve) -> Result<()> {
         ports.smb.as_ref().map(Reserved::address),
     );
     let door = ApiListener::open(args)?;
-    let peers = plane::peers(args.replication)?;
+    let (peers, transfers) = plane::peers(args)?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let wakeups = Wakeups::new(os::cores());
@@ -166,8 +166,8 @@ fn run(args: &Serve) -> Result<()> {
         pair.settle();
         starting.goes_on("taking over");
     }
-    let sizes = (whole, Size(network));
-    let mut storage = storage::Storage::over(opened, args, sizes, &clock, &wakeups)?;
+    let room = (whole, Size(network), transfers);
+    let mut storage = storage::Storage::over(opened, args, room, &clock, &wakeups)?;
     let registration = match args.no_rpcbind {
         true => Registration::default(),
         false => Registration::register(address),

@@ -151,6 +151,13 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         };
         a.cluster.change(change).map_err(refuse)?;
     }
+    if let Some(state) = draft.movement {
+        if !matches!(state.as_str(), "aborted" | "abort") {
+            return Err(Refusal::value("movement.state", &state, "aborted"));
+        }
+        let abort = Change::VolumeMoveAbort(v.path.clone());
+        a.cluster.change(abort).map_err(refuse)?;
+    }
     if draft.settings != Settings::default() {
         let (path, settings) = (v.path.clone(), draft.settings);
         let change = Change::VolumeModify { path, settings };

@@ -25,7 +25,7 @@ pub use filestore::{
 pub use netapp::{
     BackupFilesRestore, FileFind, FileNamed, FileRestore, Locations, Operations, PoolCreate,
     PoolUpdate, QuotaRules, Schedules, SnapshotCreate, SnapshotUpdate, Snapshots, StoragePools,
-    VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
+    VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeMove, VolumeUpdate, Volumes,
 };
 pub use ontap::{
     Ontap, PeerCreate, PeerInvite, PeerJoin, PeerList, PeerNamed, PeerShow, Peers, Snapmirror,

@@ -127,6 +127,8 @@ pub enum Volumes {
     /// Copy what a clone shares with the volume that it was made from, so that neither depends on
     /// the other
     Split(VolumeSplit),
+    /// Move a volume to another aggregate of the cluster while clients use it
+    Move(VolumeMove),
     /// Copy files of a backup into a volume; none replaces what is there
     RestoreBackupFiles(BackupFilesRestore),
     /// Print how to mount a volume
@@ -437,6 +439,25 @@ pub struct VolumeSplit {
     pub wait: Async,
 }
 
+/// `weir volumes move`
+#[derive(Debug, Args)]
+pub struct VolumeMove {
+    #[command(flatten)]
+    pub named: Named,
+    /// The storage pool or the aggregate that gets it
+    #[arg(long, value_name = "POOL|AGGREGATE", required_unless_present_any = ["abort", "show"])]
+    pub to: Option<String>,
+    /// End the move: the volume stays
+    #[arg(long, conflicts_with_all = ["to", "show"])]
+    pub abort: bool,
+    /// Show how far the move is
+    #[arg(long, conflicts_with = "to")]
+    pub show: bool,
+    /// Do not wait for the end of the move
+    #[arg(long, conflicts_with_all = ["abort", "show"])]
+    pub r#async: bool,
+}
+
 /// `weir volumes restore-backup-files`
 #[derive(Debug, Args)]
 pub struct BackupFilesRestore {
@@ -741,6 +762,7 @@ impl Volumes {
             Self::Revert(_) => "revert",
             Self::Clone(_) => "clone",
             Self::Split(_) => "split",
+            Self::Move(_) => "move",
             Self::RestoreBackupFiles(_) => "restore-backup-files",
             Self::MountHelp(_) => "mount-help",
             Self::QuotaRules { command } => command.verb(),

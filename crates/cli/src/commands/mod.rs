@@ -3,6 +3,7 @@
 mod backups;
 mod directories;
 mod filestore;
+mod moves;
 mod netapp;
 mod ontap;
 mod operations;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::replications;
 use super::steps::{Body, Tables, delete, last, list, open, open_named, own};
+use super::{moves, replications};
 use crate::Environment;
 use crate::args::{
     Async, BackupFilesRestore, FileFind, FileNamed, FileRestore, Named, PoolCreate, PoolUpdate,
@@ -269,6 +269,7 @@ pub fn volumes(
                 done,
             )
         }
+        Volumes::Move(args) => moves::run(args, environment, io),
         Volumes::RestoreBackupFiles(args) => restore_backup_files(args, environment, io),
         Volumes::MountHelp(named) => mount_help(named, environment, io),
         Volumes::Snapshots { command } => snapshots(command, tables, environment, io),

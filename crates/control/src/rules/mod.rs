@@ -7,6 +7,7 @@ pub(crate) mod active_directory;
 pub(crate) mod backup;
 pub(crate) mod exports;
 pub(crate) mod large;
+pub(crate) mod moves;
 pub(crate) mod named;
 pub(crate) mod names;
 pub(crate) mod paths;

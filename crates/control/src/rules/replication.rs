@@ -8,7 +8,7 @@
 
 use super::names;
 use crate::model::{Extra, State, Volume};
-use crate::mutation::Mutation;
+use crate::mutation::{MoveChange, Mutation};
 use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
@@ -266,7 +266,9 @@ fn path_of(name: &VolumeName) -> Option<Path> {
 pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
     match mutation {
         Mutation::CreateVolume(name, _) => another(view, name),
-        Mutation::DeleteVolume { name, .. } | Mutation::RenameVolume { name, .. } => {
+        Mutation::DeleteVolume { name, .. }
+        | Mutation::RenameVolume { name, .. }
+        | Mutation::MoveVolume(name, MoveChange::Start { .. }) => {
             let path = path_of(name)?;
             view.volume(name)?;
             let (used, destination) = view.relations.volume_in_use(&path)?;

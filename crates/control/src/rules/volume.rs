@@ -4,6 +4,7 @@ use super::named::{self, Given};
 use super::{active_directory, exports, names, paths, smb, tier, trees};
 use crate::assigned::Assigned;
 use crate::backend::{Capacity, VolumeSpec};
+use crate::bootstrap;
 use crate::figures::words::{count, decimal, gib, mibps};
 use crate::figures::{automatic, bytes_of, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
@@ -96,10 +97,10 @@ pub fn create(
         protection: new.protection,
         assigned: Assigned::default(),
         trees: came_with(view, name, new),
-        quotas: Default::default(),
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
+        ..bootstrap::volume(name.clone(), id, new.capacity_gib, now)
     };
     let given = Given::default();
     let of = (&*name.place.project, &Assigned::default());
@@ -456,7 +457,7 @@ fn too_large(name: &VolumeName, whole: u64, most: u64) -> Refusal {
 /// Completes the surface-specific fields of the volume, and checks them against its pool or tier.
 /// `before` is the present volume, whose share of its pool is free for the new one. `asked` is the
 /// requested throughput, unless the volume has it.
-fn fit(
+pub(super) fn fit(
     view: &View,
     next: &mut Volume,
     before: Option<&Volume>,

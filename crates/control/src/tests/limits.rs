@@ -74,6 +74,8 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         assigned: Default::default(),
         trees: Default::default(),
         quotas: Default::default(),
+        moving: None,
+        origin: None,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

@@ -8,6 +8,7 @@ mod flows;
 mod limits;
 mod lost;
 mod many;
+mod moves;
 mod named;
 mod paths;
 mod postgres;

@@ -87,6 +87,7 @@ impl View {
                 }
             }
         }
+        self.note_move(&volume);
         if !shared {
             for path in before.iter().flat_map(|before| &before.paths) {
                 self.exports.remove_mut(path);
@@ -106,6 +107,17 @@ impl View {
             }
         }
         self.volumes.insert_mut(volume.name.clone(), volume);
+    }
+
+    /// Lists a volume among those that move, or does not any more.
+    fn note_move(&mut self, volume: &Volume) {
+        match (&volume.moving, self.moving.contains_key(&volume.name)) {
+            (Some(_), false) => self.moving.insert_mut(volume.name.clone(), ()),
+            (None, true) => {
+                self.moving.remove_mut(&volume.name);
+            }
+            _ => {}
+        }
     }
 
     pub(crate) fn put_policy(&mut self, policy: Arc<NamedPolicy>) {
@@ -157,6 +169,7 @@ impl View {
     pub(crate) fn remove_volume(&mut self, name: &VolumeName) {
         self.generation += 1;
         self.failed.remove_mut(name);
+        self.moving.remove_mut(name);
         if let Some(volume) = self.unaccount(name) {
             for path in &volume.paths {
                 self.exports.remove_mut(path);

@@ -58,6 +58,8 @@ pub struct View {
     pub(crate) pending: Map<Name, ()>,
     /// Volumes in the state ERROR.
     pub(crate) failed: Map<VolumeName, ()>,
+    /// Volumes that move to another aggregate.
+    pub(crate) moving: Map<VolumeName, ()>,
     /// Relationships, with their policies, schedules, peers and throttles.
     pub relations: Relations,
     /// Policies that volumes refer to.
@@ -153,6 +155,7 @@ impl View {
             members: Map::default(),
             pending: Map::default(),
             failed: Map::default(),
+            moving: Map::default(),
             relations: Relations::default(),
             policies: named::builtin()
                 .into_iter()
@@ -396,6 +399,16 @@ impl View {
             .range((Bound::Included(first), Bound::Unbounded))
             .map(|(_, volume)| volume)
             .take_while(move |volume| volume.name.surface == surface)
+    }
+
+    /// Returns true if a volume has this key in the engine.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.volumes.values().any(|volume| *volume.key == *key)
+    }
+
+    /// Returns the volumes that move to another aggregate.
+    pub fn moving(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.moving.keys().filter_map(|name| self.volume(name))
     }
 
     /// Returns the volumes of NetApp Volumes with this id in a project, in any location.

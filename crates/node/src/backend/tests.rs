@@ -66,6 +66,7 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         trees: Vec::new(),
         quotas: Default::default(),
         constituent: None,
+        origin: None,
     }
 }
 

@@ -106,6 +106,7 @@ impl Station {
                     name: format!("node{seed}"),
                     listener: Some(listener),
                     counters,
+                    moves: None,
                 };
                 begun.send(parts).unwrap();
                 // As a process that is killed leaves it.

@@ -1,6 +1,6 @@
 //! The table of commands. What they show and set comes from the tables of fields.
 
-use super::{cifs, failover, node, statistics, storage};
+use super::{cifs, failover, moves, node, statistics, storage};
 use crate::fields::{
     aggregate, mirror_policy, options, peer, qos, qtree, quota, relationship, schedule, snapshot,
     snapshot_policy, svm, volume,
@@ -539,6 +539,25 @@ pub const COMMANDS: &[Command] = &[
             must("vserver", "text"),
             must("volume", "text"),
             must("junction-path", "path"),
+        ],
+    ),
+    command(
+        &["volume", "move", "abort"],
+        "End the move of a volume, which stays",
+        VOLUME,
+    ),
+    command(
+        &["volume", "move", "show"],
+        "Volumes that are being moved to other aggregates",
+        options!(moves::FIELDS, Show),
+    ),
+    command(
+        &["volume", "move", "start"],
+        "Move a volume to another aggregate while clients use it",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            must("destination-aggregate", "text"),
         ],
     ),
     command(

@@ -3,6 +3,7 @@
 pub(crate) mod catalogue;
 mod cifs;
 pub mod failover;
+mod moves;
 pub mod node;
 mod options;
 pub mod policy;
@@ -104,6 +105,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             "volume",
             verb @ ("modify" | "mount" | "unmount" | "online" | "offline"),
         ] => volume::modify(verb, parsed, cluster),
+        ["volume", "move", verb] => moves::run(verb, parsed, cluster),
         ["volume", "size"] => volume::resize(parsed, cluster),
         ["volume", "rename"] => volume::rename(parsed, cluster),
         ["volume", "quota", "policy", "rule", verb] => quota::rule(verb, parsed, cluster),

@@ -7,7 +7,7 @@ use weir_relations::model::Path;
 use super::value::{identity, text};
 use super::{Field, Kind, Table, Value};
 use crate::cluster::{Cluster, Volume};
-use crate::storage::{NamedKind, QuotaState, Settings};
+use crate::storage::{Movement, NamedKind, QuotaState, Settings};
 use crate::value;
 
 /// A volume with what its record takes besides.
@@ -116,6 +116,13 @@ pub struct Draft {
     pub split: Option<bool>,
     /// Its quota rules hold.
     pub quotas: Option<bool>,
+    /// State that its move is to have.
+    pub movement: Option<String>,
+}
+
+/// Returns a value of a volume's move.
+fn moved(row: &Row, read: fn(&Movement) -> Value) -> Value {
+    row.details.movement.as_ref().map_or(Value::None, read)
 }
 
 /// Creates a field with bytes, for those who ask for it by its name.
@@ -266,9 +273,13 @@ pub const FIELDS: &[F] = rows! {
         .creates(Kind::Text, |d, v| d.snapshot[1] = v.text()),
     F::rest("clone.split_initiated", |v| v.parent().map(|_| v.details.splitting).into())
         .sets(Kind::Flag, |d, v| d.split = v.flag()),
-    F::rest("movement.destination_aggregate.name", |_| Value::None).modifies(Kind::Text, |d, v| {
-        d.settings.aggregate = d.settings.aggregate.take().or(v.text());
-    }),
+    F::rest("movement.destination_aggregate.name", |v| moved(v, |to| text(&to.destination)))
+        .modifies(Kind::Text, |d, v| {
+            d.settings.aggregate = d.settings.aggregate.take().or(v.text());
+        }),
+    F::rest("movement.state", |v| moved(v, |to| text(to.phase)))
+        .modifies(Kind::Text, |d, v| d.movement = v.text()),
+    F::rest("movement.percent_complete", |v| moved(v, |to| u64::from(to.percent).into())),
     // A new volume has no rules that could hold.
     F::rest("quota.enabled", |v| (v.quotas != QuotaState::Off).into())
         .sets(Kind::Flag, |d, v| d.quotas = v.flag()),
@@ -320,7 +331,7 @@ pub const TABLE: Table<Row, Draft> = Table {
         "autosize.maximum", "autosize.minimum", "autosize.grow_threshold",
         "autosize.shrink_threshold", "clone.split_complete_percent", "clone.split_estimate",
         "constituents_per_aggregate", "efficiency.schedule", "efficiency.scanner.state",
-        "encryption.type", "files.maximum", "files.used", "max_dir_size", "movement.state",
+        "encryption.type", "files.maximum", "files.used", "max_dir_size",
         "movement.destination_aggregate.uuid", "snaplock.append_mode_enabled",
         "snaplock.autocommit_period", "snaplock.privileged_delete", "snaplock.retention.default",
         "snaplock.retention.maximum", "snaplock.retention.minimum", "tiering.min_cooling_days",

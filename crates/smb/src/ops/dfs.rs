@@ -128,11 +128,14 @@ mod tests {
             nfs: Vec::new(),
             smb: smb.iter().map(|at| at.parse().unwrap()).collect(),
             others: Vec::new(),
+            transfers: Vec::new(),
+            fingerprint: String::new(),
         };
         let volume = |share: &str| RemoteVolume {
             paths: Vec::new(),
             share: Some(share.to_owned()),
             constituent: None,
+            origin: None,
         };
         Directory::new(None, vec![(remote, vec![volume("Far"), volume("vol1")])])
     }

@@ -5,7 +5,7 @@
 //! data only a share of the processor. These threads have a lower priority ([`weir_base::nice`]),
 //! which the threads that they start inherit: start a thread that needs its full share elsewhere.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -30,9 +30,9 @@ use weir_node::snapshot_files::SnapshotFiles;
 use weir_pair_node::Pair;
 
 use crate::cli::usage;
-use weir_node::{control_socket, device_metrics, os, port, space_metrics};
+use weir_node::{control_socket, data_folder, device_metrics, os, port, space_metrics};
 use weir_ontap_node::{AsUser, MachineSource, Server};
-use weir_replication_node::{self as replication_node, Replication};
+use weir_replication_node::{self as replication_node, MoveParts, Replication};
 
 /// Number of threads for work that waits for the disk: as many volumes are created or deleted at
 /// once. They share checkpoints and batches of the log, so more than one a core pays.
@@ -250,6 +250,16 @@ pub struct Parts<'a> {
     pub live: Arc<Live>,
 }
 
+impl Parts<'_> {
+    /// Returns the parts for moves of volumes.
+    fn moves(&self) -> Result<MoveParts> {
+        Ok(MoveParts {
+            vfs: self.node.vfs(),
+            secret: data_folder::handle_key(&self.args.data, &SystemRng)?,
+        })
+    }
+}
+
 /// The running control plane. Every acknowledged change is in the catalog, so dropping it loses
 /// nothing.
 pub struct Plane {
@@ -292,8 +302,7 @@ impl Plane {
             .thread_name("weir-job")
             .build()
             .context("starting the control plane")?;
-        let api = door.as_ref().map(ApiListener::url);
-        let catalog = options.catalog.clone();
+        let (api, catalog) = (door.as_ref().map(ApiListener::url), options.catalog.clone());
         let (data, mounts) = (args.data.clone(), parts.mounts);
         let benchmarks = { args.benchmarks.clone() }.unwrap_or_else(|| data.join("benchmarks"));
         let (pair, counters) = (parts.pair.clone(), parts.counters.clone());
@@ -401,6 +410,7 @@ impl Plane {
             name: os::host_name(),
             listener,
             counters: parts.counters.clone(),
+            moves: Some(parts.moves()?),
         });
         match replication.context("replication") {
             // It waits for nothing else.
@@ -475,19 +485,27 @@ async fn open(
     Ok((control, access))
 }
 
-/// Takes the address at which other nodes connect, if there is to be one.
+/// Takes the address at which other nodes connect, if there is to be one. Servers of a cluster have
+/// one, for volumes that move between their aggregates.
 ///
 /// # Errors
 /// If the address is not to be had.
-pub fn peers(wanted: ApiAddress) -> Result<Option<Reserved>> {
-    let ApiAddress::At(wanted) = wanted else {
-        return Ok(None);
+pub fn peers(args: &Serve) -> Result<(Option<Reserved>, Option<SocketAddr>)> {
+    let wanted = match (args.replication, &args.node_data) {
+        (ApiAddress::At(wanted), _) => wanted,
+        // Other servers of the cluster learn the port from its directory.
+        (ApiAddress::Off, Some(_)) => {
+            let own = args.address.is_empty().then(|| args.nfs.ip());
+            SocketAddr::new(own.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), 0)
+        }
+        (ApiAddress::Off, None) => return Ok((None, None)),
     };
     let listener = net::reserve(wanted, false).map_err(|error| {
         let next = "stop it, or pass --replication ADDR:PORT";
         port::refused(wanted, "replication", next, &error)
     })?;
-    Ok(Some(listener))
+    let address = listener.address();
+    Ok((Some(listener), Some(address)))
 }
 
 /// Returns the name of this node, and the cluster that it is of.

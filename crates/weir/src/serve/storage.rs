@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -15,6 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use weir_api::live::Live;
 use weir_auth::library::Kerberos;
 use weir_base::{BLOCK_SIZE, Budget, Clock, Rng, SystemRng};
+use weir_cluster::directory::Transfers;
 use weir_conn::{Arrival, Begin, Outcome, RecordMarks};
 use weir_control::CatalogCopy;
 use weir_nfs::{ConnInfo, ReplyBuf, Service};
@@ -61,6 +62,7 @@ use weir_node::size::Size;
 use weir_node::watch::Files;
 use weir_node::{exports, os};
 use weir_pair_node::{self as pair_node, Lease, Pair, PairCommands, Serving};
+use weir_peer_link::identity::Identity;
 
 /// A new intent log has at most this part of the memory's size. Half the memory: what has been
 /// logged is in memory until it is written to its place, so a much larger log would hardly ever
@@ -109,6 +111,8 @@ pub struct Others {
     pub member: Option<Arc<Member>>,
     /// The lease of an aggregate on RADOS.
     lease: Option<Arc<Lease>>,
+    /// The way to other servers of the cluster.
+    forwarder: Arc<Forwarder>,
 }
 
 impl Others {
@@ -116,7 +120,10 @@ impl Others {
     pub fn render(&self) -> String {
         let pair = self.pair.as_ref().map(|pair| pair.render());
         let member = self.member.as_ref().map(|member| member.render());
-        pair.into_iter().chain(member).collect()
+        let forwarded = self.forwarder.render();
+        { pair.into_iter().chain(member) }
+            .chain([forwarded])
+            .collect()
     }
 
     /// Directs clients to this server.
@@ -174,6 +181,7 @@ pub struct Storage {
     watched: Option<(Files, Room)>,
     /// Taken when it is polled.
     directory: Option<Follower>,
+    forwarder: Arc<Forwarder>,
     pair: Option<Arc<Pair>>,
     /// The aggregate's ownership, if it is on RADOS.
     held: Option<Held>,
@@ -307,18 +315,18 @@ fn name_users(args: &Serve, smb: &Smb, service: &Service, clock: &Arc<dyn Clock>
 }
 
 impl Storage {
-    /// Creates the storage of a server over an engine, with `whole` as the server's memory.
+    /// Creates the storage of a server over an engine, with `whole` as the server's memory. Other
+    /// servers of the cluster send volumes to the address `transfers`.
     /// Requests that wait for limits are held in a part of `network`, the memory of connections.
     pub fn over(
         opened: Opened,
         args: &Serve,
-        (whole, network): (Size, Size),
+        (whole, network, transfers): (Size, Size, Option<SocketAddr>),
         clock: &Arc<dyn Clock>,
         wakeups: &Wakeups,
     ) -> Result<Storage> {
         let (engine, rng) = (opened.engine, opened.rng);
         let backups = open_backups(args, clock, &rng)?;
-        let log = Arc::clone(engine.aggregate().log());
         let files = Files::of(Arc::clone(&engine)).context("watching the data folder")?;
         let throttle = Throttle::new(
             Arc::clone(clock),
@@ -374,7 +382,7 @@ impl Storage {
         }
         deliver(&smb, &service, wakeups);
         service.refer(referrals::read(&args.nfs4_referral)?);
-        connect_servers(&service, &vfs);
+        let forwarder = connect_servers(&service, &vfs);
         let domains = domains::open(&args.data)?;
         smb.service().number_domains(Arc::clone(&domains));
         if let Some(keytab) = &args.krb5_keytab {
@@ -409,8 +417,7 @@ impl Storage {
             backups,
         }));
         name_users(args, &smb, &service, clock)?;
-        let wakeups = wakeups.clone();
-        log.on_advance(Arc::new(move || wakeups.log_advanced()));
+        follow_log(&engine, wakeups);
         let followed = Arc::clone(&service);
         let rpc = Rpc::new(
             service,
@@ -441,7 +448,7 @@ impl Storage {
             },
         };
         let identity = engine.aggregate().id().0;
-        let exporter = Exporter::new(&vfs, identity, places(args)?);
+        let exporter = Exporter::new(&vfs, identity, places(args, transfers)?);
         let directory = Follower::begin(&args.data, identity, Arc::clone(&vfs));
         let commands = commands(held, pair, Some(exporter), Some(kept(held, pair, asked)));
         let control = opened.control.replace(&args.data, commands)?;
@@ -459,6 +466,7 @@ impl Storage {
             live,
             watched: Some((files, opened.room)),
             directory: Some(directory),
+            forwarder,
             _pages: opened.pages,
         })
     }
@@ -479,6 +487,7 @@ impl Storage {
             pair: self.pair.clone(),
             member: self.held.as_ref().map(|held| Arc::clone(held.member())),
             lease: self.held.as_ref().and_then(Held::lease),
+            forwarder: Arc::clone(&self.forwarder),
         }
     }
 
@@ -612,6 +621,12 @@ fn open_control(
     }
 }
 
+/// Wakes the event loops when the log is durable further on.
+fn follow_log(engine: &Engine, wakeups: &Wakeups) {
+    let (log, wakeups) = (engine.aggregate().log(), wakeups.clone());
+    log.on_advance(Arc::new(move || wakeups.log_advanced()));
+}
+
 /// Lets services send messages that no client has asked for.
 fn deliver(smb: &Smb, service: &Service, wakeups: &Wakeups) {
     let mail = wakeups.clone();
@@ -626,7 +641,7 @@ fn deliver(smb: &Smb, service: &Service, wakeups: &Wakeups) {
 }
 
 /// Returns where a server listens, for the other servers of its cluster.
-fn places(args: &Serve) -> Result<Places> {
+fn places(args: &Serve, transfers: Option<SocketAddr>) -> Result<Places> {
     let moving = weir_pair_node::Config::read(&args.data)?
         .map_or_else(|| args.address.clone(), |config| config.addresses);
     Ok(Places {
@@ -636,14 +651,21 @@ fn places(args: &Serve) -> Result<Places> {
             ApiAddress::Off => None,
         },
         addresses: moving.iter().map(|address| address.ip).collect(),
+        transfers: match transfers {
+            Some(at) => Some(Transfers {
+                at,
+                fingerprint: Identity::open(&args.data)?.fingerprint,
+            }),
+            None => None,
+        },
     })
 }
 
 /// Connects to the other servers of a cluster: for calls about their aggregates, and for messages
 /// between constituents of large volumes.
-fn connect_servers(service: &Service, vfs: &Arc<Vfs>) {
-    service.forward_by(Forwarder::new(Arc::clone(vfs)));
+fn connect_servers(service: &Service, vfs: &Arc<Vfs>) -> Arc<Forwarder> {
     vfs.constituents.connect(LargeLink::new(vfs));
+    Forwarder::of(service, vfs)
 }
 
 /// Returns the commands of a server, with `next` as those of one that serves.
