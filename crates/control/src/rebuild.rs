@@ -275,7 +275,6 @@ fn put(
         assigned: record.as_ref().map(assigned).unwrap_or_default(),
         trees,
         quotas: record.as_ref().map(|record| record.quotas(tx.now)).unwrap_or_default(),
-        restore_of: None,
         clone_of: clone_of(&tx.view, lost, names),
         splitting: state.splitting,
         description: "its row was made anew from the engine's record; no client may use it until it has export rules"

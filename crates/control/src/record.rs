@@ -6,9 +6,10 @@
 //! record contains the volume's identity and size, and the settings that clients of any protocol
 //! see: security style, share settings, visibility of snapshots, quota rules without their
 //! descriptions and labels, and the names of the export policies of qtrees. It does not contain the
-//! clients that may use it. A record is written with the next checkpoint, so it may be older than the last change. An outdated export rule might
-//! admit a client that was excluded since. For other settings that only the catalog has it only
-//! records their existence ([`Record::lost`]), so that a rebuild can report them.
+//! clients that may use it. A record is written with the next checkpoint, so it may be older than
+//! the last change. An outdated export rule might admit a client that was excluded since. For other
+//! settings that only the catalog has it only records their existence ([`Record::lost`]), so that a
+//! rebuild can report them.
 
 use crate::assigned::Synchronous;
 use crate::constituent::Constituent;
@@ -26,8 +27,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_relations::plan::TreePolicies;
 
-/// Maximum length in bytes without quota rules and policies of qtrees. Longer records leave out values that can be found
-/// otherwise.
+/// Maximum length in bytes without quota rules and policies of qtrees. Longer records leave out
+/// values that can be found otherwise.
 const MAX: usize = weir_base::limits::ANNOTATION_PIECE;
 /// Bytes that the policies of qtrees leave for quota rules.
 const QUOTAS_AT_LEAST: usize = 20_000;

@@ -204,5 +204,4 @@ impl Arrivals {
 }
 
 #[cfg(test)]
-#[path = "cutover_tests.rs"]
 mod tests;
