@@ -223,7 +223,7 @@ class Fields(Case):
                 ("POST", "/api/storage/volumes", {"name": "vol_test", **svm, "size": 1 << 30}, 409, "1"),
                 ("POST", "/api/storage/volumes", {"name": "x", **svm, "size": 1 << 30, "style": "flexgroup"}, 400, "262196"),
                 ("POST", "/api/protocols/nfs/export-policies", {**policy, "rules": [
-                    {**rule, "clients": [{"match": "10.0.0.0/33"}]}]}, 400, "1704049"),
+                    {**rule, "clients": [{"match": "10.0.0.0/33"}]}]}, 400, "1704039"),
                 ("POST", "/api/protocols/nfs/export-policies", {**policy, "rules": [{**rule, "ro_rule": ["krb5"]}]},
                  400, "262196"),
                 ("POST", "/api/storage/qos/policies", {**policy, "fixed": {"min_throughput_iops": 5}}, 400, "262196"),

@@ -237,15 +237,12 @@ fn put(
     let had = record.as_ref().and_then(Record::protocols);
     let smb = record.as_ref().map(Record::share).unwrap_or_default();
     let ntfs = smb.style == Some(SecurityStyle::Ntfs);
-    let mut lacks: Vec<String> = record
-        .iter()
-        .flat_map(|record| record.lost.clone())
-        .collect();
+    let trees = trees_for(&tx.view, lost, &name);
+    let mut lacks = unknown_policies(&trees, &lost.trees);
+    lacks.extend(record.iter().flat_map(|record| record.lost.clone()));
     if had.is_none() {
         lacks.push("security style (it has UNIX now) and settings of SMB".to_owned());
     }
-    let trees = trees_for(&tx.view, lost, &name);
-    lacks.extend(unknown_policies(&trees, &lost.trees));
     let rebuilt = RebuiltVolume {
         name: name.clone(),
         paths: own.iter().map(|path| format!("/{path}")).collect(),

@@ -354,15 +354,13 @@ impl Transfer<'_> {
                 "Destination volume size is smaller than the source volume size.",
             ));
         }
-        if job.anew {
-            service.engine.discard_partial(&self.key).map_err(passing)?;
-        }
         if plan::must_take(job, &source) {
             let name = plan::own_name(job, service.now().wall);
             let volume = of(&job.source);
             link.ask(&Ask::Take { volume, name }).await?;
             source = self.source(&mut link).await?;
         }
+        self.prepare(&source).await?;
         let volume = service.engine_volume(&self.key).map_err(passing)?;
         let partial = volume.mirror().and_then(|m| m.partial);
         let partial = partial.map(|p| p.target);
@@ -370,8 +368,6 @@ impl Transfer<'_> {
         if let Some(base) = &plan.base {
             self.compare(&mut link, &volume, base).await?;
         }
-        let followed = service.follow_trees(&self.key, &source.trees).await;
-        followed.map_err(passing)?;
         if plan.back {
             if let Some(base) = &plan.base {
                 self.go_back(&volume, base.id).await?;
@@ -414,6 +410,16 @@ impl Transfer<'_> {
             }),
             above: [&[source.uuid], source.above.as_slice()].concat(),
         })
+    }
+
+    /// Prepares the destination for what the source has.
+    async fn prepare(&self, source: &Volume) -> Outcome<()> {
+        if self.job.anew {
+            let discarded = self.service.engine.discard_partial(&self.key);
+            discarded.map_err(passing)?;
+        }
+        let followed = self.service.follow_trees(&self.key, &source.trees);
+        followed.await.map_err(passing)
     }
 
     /// Takes the destination back to a snapshot.

@@ -28,7 +28,9 @@ const START: &str = "start";
 const SIZE: &str = "max_records";
 
 /// Length of the path of one of these resources, without `api/`: an identity is its last part.
-const AREAS: [(&str, usize); 6] = [
+const AREAS: [(&str, usize); 8] = [
+    ("protocols/cifs/shares", 5),
+    ("storage/qtrees", 4),
     ("protocols", 4),
     ("network", 4),
     ("storage/qos", 4),
@@ -317,6 +319,11 @@ mod tests {
                 "protocols/nfs/export-policies/7/rules",
                 Some("protocols/nfs/export-policies/7"),
             ),
+            (
+                "protocols/cifs/shares/u/name",
+                Some("protocols/cifs/shares/u/name"),
+            ),
+            ("storage/qtrees/u/7", Some("storage/qtrees/u/7")),
             ("storage/qos/policies", None),
             ("storage/qos/policies/u", Some("storage/qos/policies/u")),
             (

@@ -111,22 +111,6 @@ impl Fields {
         }
     }
 
-    /// Returns a throttle in KB/s: `Some(None)` is unlimited, which ONTAP writes as 0.
-    ///
-    /// # Errors
-    /// It is something else, or out of range.
-    pub fn throttle(&mut self, name: &str) -> Answered<Option<Option<u64>>> {
-        let text = match self.take(name) {
-            None | Some(Value::Null) => return Ok(None),
-            Some(Value::String(text)) => text,
-            Some(other) => other.to_string(),
-        };
-        match weir_ontap::value::parse_throttle(&text) {
-            Some(throttle) => Ok(Some(throttle)),
-            None => Err(Refusal::value(name, &text, &weir_ontap::value::throttles())),
-        }
-    }
-
     /// Takes out fields that say nothing here.
     pub fn ignore(&mut self, names: &[&str]) {
         for name in names {
@@ -218,7 +202,7 @@ mod tests {
         ] {
             let mut fields = Fields::read(&body).unwrap();
             assert_eq!(fields.text("source.path").unwrap().as_deref(), Some("a:b"));
-            assert_eq!(fields.throttle("throttle").unwrap(), Some(Some(8192)));
+            assert_eq!(fields.number("throttle").unwrap(), Some(8192));
             assert_eq!(fields.flag("restore").unwrap(), Some(true));
             fields.done().unwrap();
         }
@@ -238,10 +222,10 @@ mod tests {
         .unwrap();
         assert_eq!(fields.text("a").unwrap_err().code, 262_197);
         assert_eq!(fields.number("b").unwrap_err().code, 262_197);
-        assert_eq!(fields.throttle("c").unwrap_err().code, 262_197);
+        assert_eq!(fields.flag("c").unwrap_err().code, 262_197);
         assert_eq!(fields.number("d").unwrap_err().code, 262_197);
         assert_eq!(fields.flag("e").unwrap_err().code, 262_197);
-        assert_eq!(fields.throttle("f").unwrap_err().code, 262_197);
+        assert_eq!(fields.flag("f").unwrap_err().code, 262_197);
         let left = Fields::read(&json!({"g": {"h": 1}})).unwrap();
         let e = left.done().unwrap_err();
         assert_eq!((e.code, e.target.as_deref()), (262_179, Some("g.h")));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use weir_ontap::fields::Way;
-use weir_ontap::fields::export::{Draft, RULES, Rule, RuleDraft, TABLE, rules};
+use weir_ontap::fields::export::{Draft, RULES, Rule, RuleDraft, TABLE, inserted, rules};
 use weir_ontap::storage::{ExportRule, NamedKind, PolicyBody, PolicyChange, StoragePolicy};
 
 use super::body::Fields;
@@ -25,31 +25,10 @@ fn read_rule(
         None => None,
         Some(n) => match u32::try_from(n).ok().filter(|n| *n > 0) {
             Some(n) => Some(n),
-            None => return Err(Refusal::value("index", &n.to_string(), "1 and more")),
+            None => return Err(Refusal::rule_index("index", &n.to_string())),
         },
     };
-    let any = || vec!["any".to_owned()];
-    let mut rule = before.cloned().unwrap_or_else(|| ExportRule {
-        index: 0,
-        clients: Vec::new(),
-        protocols: any(),
-        ro: Vec::new(),
-        rw: Vec::new(),
-        superuser: any(),
-        anonymous: "65534".to_owned(),
-    });
-    for (given, to) in [
-        (draft.clients, &mut rule.clients),
-        (draft.protocols, &mut rule.protocols),
-        (draft.ro, &mut rule.ro),
-        (draft.rw, &mut rule.rw),
-        (draft.superuser, &mut rule.superuser),
-    ] {
-        if let Some(list) = given {
-            *to = list;
-        }
-    }
-    rule.anonymous = draft.anonymous.unwrap_or(rule.anonymous);
+    let rule = draft.rule(before, "any");
     for (name, empty) in [
         ("clients", rule.clients.is_empty()),
         ("ro_rule", rule.ro.is_empty()),
@@ -156,26 +135,7 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
             };
             resource::get(a, &RULES, at.is_some(), rows)
         }
-        (Verb::Post, None) => {
-            a.only(&[])?;
-            let mut fields = Fields::read(&a.call.body)?;
-            let (new, asked) = read_rule(a, &mut fields, None)?;
-            let place = |of: &StoragePolicy| {
-                let last = rules(of).last().map_or(0, |r| r.index);
-                asked.unwrap_or(last.saturating_add(1))
-            };
-            edit(a, KIND, id, None, |policy| {
-                Ok(Some(PolicyBody::Export(inserted(
-                    rules(policy),
-                    &new,
-                    place(policy),
-                ))))
-            })?;
-            let index = place(&policy);
-            let after = find(a, KIND, id)?;
-            let made = ExportRule { index, ..new };
-            resource::made(a, &RULES, Some(row(&after, &made)))
-        }
+        (Verb::Post, None) => create_rule(a, id, &policy),
         (Verb::Patch, Some(at)) => {
             a.only(&["new_index"])?;
             let mut fields = Fields::read(&a.call.body)?;
@@ -185,7 +145,7 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
                 None => named,
                 Some(text) => match text.parse().ok().filter(|n| *n > 0) {
                     Some(n) => Some(n),
-                    None => return Err(Refusal::value("new_index", text, "1 and more")),
+                    None => return Err(Refusal::rule_index("new_index", text)),
                 },
             };
             edit(a, KIND, id, None, |policy| {
@@ -216,59 +176,35 @@ fn export_rules(a: &Asked<'_>, verb: Verb, id: &str, path: &[&str]) -> Answered<
     }
 }
 
-/// Returns the rules with one more at `index`; those that are there move on by one, as far as they
-/// are in each other's way.
-fn inserted(rules: &[ExportRule], new: &ExportRule, index: u32) -> Vec<ExportRule> {
-    let mut out: Vec<ExportRule> = rules.iter().filter(|r| r.index < index).cloned().collect();
-    let mut next = ExportRule {
-        index,
-        ..new.clone()
+/// Handles POST of a rule of a policy.
+fn create_rule(a: &Asked<'_>, id: &str, policy: &StoragePolicy) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let (new, asked) = read_rule(a, &mut fields, None)?;
+    let place = |of: &StoragePolicy| {
+        let last = rules(of).last().map_or(0, |r| r.index);
+        asked.unwrap_or(last.saturating_add(1))
     };
-    for rule in rules.iter().filter(|r| r.index >= index) {
-        let free = next.index.saturating_add(1);
-        out.push(next);
-        next = ExportRule {
-            index: rule.index.max(free),
-            ..rule.clone()
-        };
-    }
-    out.push(next);
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rule(index: u32, client: &str) -> ExportRule {
-        let any = vec!["any".to_owned()];
-        ExportRule {
+    let same = |rule: &ExportRule| {
+        let index = rule.index;
+        let new = ExportRule {
             index,
-            clients: vec![client.to_owned()],
-            protocols: any.clone(),
-            ro: any.clone(),
-            rw: any.clone(),
-            superuser: any,
-            anonymous: "65534".to_owned(),
-        }
+            ..new.clone()
+        };
+        *rule == new && asked.is_none_or(|asked| asked == index)
+    };
+    if rules(policy).iter().any(same) {
+        return Err(Refusal::rule_exists());
     }
-
-    #[test]
-    fn a_rule_takes_its_place_and_moves_those_behind_it() {
-        let rules = [rule(1, "a"), rule(2, "b"), rule(5, "c")];
-        for (index, wanted) in [
-            (1, "1x 2a 3b 5c"),
-            (2, "1a 2x 3b 5c"),
-            (3, "1a 2b 3x 5c"),
-            (5, "1a 2b 5x 6c"),
-            (9, "1a 2b 5c 9x"),
-        ] {
-            let all = inserted(&rules, &rule(0, "x"), index);
-            let all: Vec<String> = all
-                .iter()
-                .map(|r| format!("{}{}", r.index, r.clients[0]))
-                .collect();
-            assert_eq!(all.join(" "), wanted, "at {index}");
-        }
-    }
+    edit(a, NamedKind::Export, id, None, |policy| {
+        Ok(Some(PolicyBody::Export(inserted(
+            rules(policy),
+            &new,
+            place(policy),
+        ))))
+    })?;
+    let index = place(policy);
+    let after = find(a, NamedKind::Export, id)?;
+    let made = ExportRule { index, ..new };
+    resource::made(a, &RULES, Some(row(&after, &made)))
 }

@@ -12,7 +12,8 @@
 //!   [`resource`]: both by tables of fields; [`refusal`];
 //! - [`volumes`], [`snapshots`], [`svms`], [`named`] and [`exports`] (policies of volumes),
 //!   [`relationships`], [`transfers`], [`policies`] (of replication), [`node`], [`network`],
-//!   [`services`], [`qtrees`]: the resources; [`absent`]: those that no server of this kind has;
+//!   [`services`], [`shares`], [`qtrees`]: the resources; [`absent`]: those that no server of this
+//!   kind has;
 //!   [`private_cli`]: commands.
 
 mod absent;
@@ -29,6 +30,7 @@ mod refusal;
 mod relationships;
 mod resource;
 mod services;
+mod shares;
 mod snapshots;
 mod surface;
 mod svms;
@@ -69,8 +71,8 @@ impl Asked<'_> {
             (Get, ["cluster"]) => node::cluster(self),
             (Get, ["cluster", "nodes"]) => node::nodes(self, false),
             (Get, ["cluster", "nodes", _]) => node::nodes(self, true),
-            (Get, ["cluster", "jobs"]) => node::jobs(self, None),
-            (Get, ["cluster", "jobs", uuid]) => node::jobs(self, Some(uuid)),
+            (Get, ["cluster", "jobs"]) => node::jobs(self, false),
+            (Get, ["cluster", "jobs", _]) => node::jobs(self, true),
             (Get, ["cluster", "schedules"]) => node::schedules(self, false),
             (Get, ["cluster", "schedules", _]) => node::schedules(self, true),
             (Post, ["cluster", "schedules"]) => node::create_schedule(self),
@@ -84,7 +86,8 @@ impl Asked<'_> {
             (Post, ["svm", "svms"]) => svms::create(self),
             (Patch, ["svm", "svms", _]) => svms::modify(self),
             (Delete, ["svm", "svms", _]) => svms::delete(self),
-            (Get, ["svm", "peers"]) => svms::svm_peers(self),
+            (Get, ["svm", "peers"]) => svms::svm_peers(self, false),
+            (Get, ["svm", "peers", _]) => svms::svm_peers(self, true),
             (_, ["network", "ip", "interfaces", rest @ ..]) => {
                 network::interfaces(self, verb, rest)
             }
@@ -93,6 +96,7 @@ impl Asked<'_> {
             (_, ["protocols", "nfs", "services", rest @ ..]) => {
                 services::nfs_services(self, verb, rest)
             }
+            (_, ["protocols", "cifs", "shares", rest @ ..]) => shares::shares(self, verb, rest),
             (Patch, ["cluster", "nodes", _]) => node::change_node(self),
             (Get, ["storage", "aggregates"]) => svms::aggregates(self, false),
             (Get, ["storage", "aggregates", _]) => svms::aggregates(self, true),
@@ -130,8 +134,8 @@ impl Asked<'_> {
             (Post, ["relationships"]) => relationships::create(self),
             (Patch, ["relationships", uuid]) => relationships::change(self, uuid),
             (Delete, ["relationships", uuid]) => relationships::delete(self, uuid),
-            (Get, ["relationships", uuid, "transfers"]) => transfers::list(self, uuid, None),
-            (Get, ["relationships", uuid, "transfers", t]) => transfers::list(self, uuid, Some(t)),
+            (Get, ["relationships", uuid, "transfers"]) => transfers::list(self, uuid, false),
+            (Get, ["relationships", uuid, "transfers", _]) => transfers::list(self, uuid, true),
             (Post, ["relationships", uuid, "transfers"]) => transfers::create(self, uuid),
             (Patch, ["relationships", uuid, "transfers", t]) => transfers::change(self, uuid, t),
             (Get, ["policies"]) => policies::list(self, false),

@@ -37,23 +37,10 @@ pub(super) fn key(
 /// Returns the policies of a kind. Export policies of the cluster are repeated for each machine,
 /// as ONTAP lists them.
 pub(super) fn all(a: &Asked<'_>, kind: NamedKind) -> Vec<StoragePolicy> {
-    let found = a.cluster.storage_policies(kind);
-    if kind != NamedKind::Export {
-        return found;
+    match kind {
+        NamedKind::Export => export::policies(a.cluster),
+        _ => a.cluster.storage_policies(kind),
     }
-    let svms = a.cluster.svms();
-    let each = |policy: StoragePolicy| match policy.key.svm.is_empty() {
-        false => vec![policy],
-        true => svms
-            .iter()
-            .map(|svm| {
-                let mut one = policy.clone();
-                one.key.svm.clone_from(&svm.name);
-                one
-            })
-            .collect(),
-    };
-    found.into_iter().flat_map(each).collect()
 }
 
 pub(super) fn find(a: &Asked<'_>, kind: NamedKind, id: &str) -> Answered<StoragePolicy> {

@@ -2,40 +2,21 @@
 
 use serde_json::{Value, json};
 use weir_ontap::commands::node::fingerprint;
-use weir_ontap::fields::node::{RELEASE, version};
-use weir_ontap::fields::{Way, node, peer, schedule};
+use weir_ontap::fields::{Way, identity, job, node, peer, schedule};
 use weir_ontap::value::identity as uuid;
 use weir_relations::manager::Verb;
 use weir_relations::schedule::{Numbers, Schedule};
 
 use super::body::Fields;
-use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
 use super::resource;
-use super::surface::{Asked, Job, Reply, itself, time};
+use super::surface::{Asked, Reply, time};
 
 /// Handles GET of the cluster.
 pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "name",
-        "version.full",
-        "version.generation",
-        "version.major",
-        "version.minor",
-        "peering.address",
-        "peering.fingerprint",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    let (generation, major, minor) = RELEASE;
-    let record = json!({
-        "_links": itself("/api/cluster"),
-        "uuid": a.cluster.uuid(),
-        "name": a.cluster.name(),
-        "version": {"full": version(), "generation": generation, "major": major, "minor": minor},
-        "peering": {"address": a.cluster.peer_address(), "fingerprint": a.cluster.fingerprint()},
-    });
-    Ok(listing.one(&["uuid", "name"], record))
+    resource::get(a, &identity::TABLE, true, |_| {
+        vec![identity::row(a.cluster)]
+    })
 }
 
 fn rows(a: &Asked<'_>) -> Vec<node::Row> {
@@ -64,48 +45,9 @@ pub fn change_node(a: &Asked<'_>) -> Answered<Reply> {
     a.done(None)
 }
 
-/// Handles GET of jobs: they have all ended.
-pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "description",
-        "state",
-        "message",
-        "code",
-        "error.code",
-        "error.message",
-        "start_time",
-        "end_time",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    let record = |job: &Job| {
-        let mut record = json!({
-            "_links": itself(&format!("/api/cluster/jobs/{}", job.uuid)),
-            "uuid": job.uuid,
-            "description": job.description,
-            "state": if job.code == 0 { "success" } else { "failure" },
-            "message": job.message,
-            "code": job.code,
-            "start_time": time(job.at),
-            "end_time": time(job.at),
-        });
-        if let (true, Some(record)) = (job.code != 0, record.as_object_mut()) {
-            let error = json!({"message": job.message, "code": job.code.to_string()});
-            record.insert("error".to_owned(), error);
-        }
-        record
-    };
-    let all = a.surface.jobs();
-    match id {
-        None => {
-            let records = all.iter().map(record).collect();
-            Ok(listing.reply(&a.here(), &["uuid"], &["start_time", "uuid"], records))
-        }
-        Some(id) => {
-            let job = all.iter().find(|job| job.uuid == id);
-            Ok(listing.one(&["uuid"], record(job.ok_or_else(Refusal::no_entry)?)))
-        }
-    }
+/// Handles GET of jobs, or of the one whose path it is.
+pub fn jobs(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    resource::get(a, &job::TABLE, one, |_| a.surface.jobs())
 }
 
 /// Handles GET of schedules, or of the one whose path it is.
@@ -213,9 +155,10 @@ pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let all = a.cluster.schedules();
     let found = all.into_iter().find(|s| uuid("schedule", &s.name) == id);
-    let name = found.ok_or_else(Refusal::no_entry)?.name;
-    let change = Verb::ScheduleDelete(name);
-    a.cluster.change(change.into()).map_err(Refusal::of)?;
+    let found = found.ok_or_else(Refusal::no_entry)?;
+    let change = Verb::ScheduleDelete(found.name);
+    let deleted = a.cluster.change(change.into());
+    deleted.map_err(|failure| Refusal::of_schedule(failure, found.system))?;
     a.done(None)
 }
 
@@ -229,34 +172,24 @@ pub fn peers(a: &Asked<'_>, one: bool) -> Answered<Reply> {
 pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
-    let generates = fields.flag("authentication.generate_passphrase")? == Some(true);
-    let passphrase = fields.text("authentication.passphrase")?;
-    let name = match fields.text("name")? {
-        None => fields.text("remote.name")?,
-        name => name,
+    let mut draft = peer::Draft::default();
+    resource::read(a, &peer::TABLE, &mut fields, Way::Create, &mut draft, None)?;
+    let name = draft.name.or(draft.remote);
+    let address = match draft.addresses.as_deref() {
+        None | Some([]) => None,
+        Some([one]) => Some(one.clone()),
+        Some(list) => {
+            let kind = "a list of one host:port";
+            return Err(Refusal::value("remote.ip_addresses", &list.join(","), kind));
+        }
     };
-    let address = match fields.take("remote.ip_addresses") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(one)) => Some(one),
-        Some(list) => match list.as_array().map(Vec::as_slice) {
-            Some([]) => None,
-            Some([Value::String(one)]) => Some(one.clone()),
-            _ => {
-                let text = list.to_string();
-                let kind = "a list of one host:port";
-                return Err(Refusal::value("remote.ip_addresses", &text, kind));
-            }
-        },
-    };
-    if let Some(passphrase) = passphrase {
+    if let Some(passphrase) = draft.passphrase {
         let address = address.ok_or_else(|| Refusal::required("remote.ip_addresses"))?;
-        fields.done()?;
         let joined = a.cluster.join(name, &address, &passphrase);
         return peer_made(a, &joined.map_err(Refusal::of)?);
     }
     let name = name.ok_or_else(|| Refusal::required("name"))?;
-    if generates {
-        fields.done()?;
+    if draft.generates {
         let offer = a.cluster.invite(&name, address, false);
         let offer = offer.map_err(Refusal::of)?;
         let authentication = json!({
@@ -271,12 +204,12 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
         }
         return Ok(reply);
     }
-    let text = fields.text("fingerprint")?;
-    let text = text.ok_or_else(|| Refusal::required("fingerprint"))?;
+    let text = draft
+        .fingerprint
+        .ok_or_else(|| Refusal::required("fingerprint"))?;
     let print = fingerprint(&text);
     let print = print
         .ok_or_else(|| Refusal::value("fingerprint", &text, "SHA-256, 64 hexadecimal digits"))?;
-    fields.done()?;
     let change = Verb::PeerCreate {
         name: name.clone(),
         address,

@@ -33,7 +33,7 @@ pub fn qtrees(a: &Asked<'_>, verb: Verb, path: &[&str]) -> Answered<Reply> {
         (Verb::Patch, [_, _]) => modify_qtree(a, &find(a)?),
         (Verb::Delete, [_, "0"]) => {
             find(a)?;
-            Err(Refusal::not_here("id", "the volume's own qtree stays"))
+            Err(Refusal::default_qtree())
         }
         (Verb::Delete, [_, _]) => {
             a.only(&[])?;
@@ -139,7 +139,7 @@ fn find_rule(a: &Asked<'_>) -> Answered<QuotaRule> {
 }
 
 fn change_quota(a: &Asked<'_>, change: Change) -> Answered<()> {
-    a.cluster.change(change).map_err(Refusal::of)
+    a.cluster.change(change).map_err(Refusal::of_qtree)
 }
 
 /// Returns the volume that a body names.
@@ -154,8 +154,8 @@ fn volume_of(a: &Asked<'_>, fields: &mut Fields) -> Answered<Volume> {
     });
     match (found, name.or(id)) {
         (Some(found), Some(_)) => Ok(found),
-        (None, Some(asked)) => Err(Refusal::value("volume.name", &asked, "no such volume")),
-        (_, None) => Err(Refusal::required("volume.name")),
+        (None, Some(asked)) => Err(Refusal::no_volume(&asked)),
+        (_, None) => Err(Refusal::no_volume("")),
     }
 }
 

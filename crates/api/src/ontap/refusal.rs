@@ -65,7 +65,27 @@ const EXPORT_POLICY_USED: u32 = 1_703_945;
 /// The export policy does not exist.
 const NO_EXPORT_POLICY: u32 = 1_703_954;
 /// A rule's clients cannot be understood.
-const CLIENT_MATCH: u32 = 1_704_049;
+const CLIENT_MATCH: u32 = 1_704_039;
+/// The policy has a rule with the same values.
+const EXPORT_RULE_EXISTS: u32 = 1_704_070;
+/// The export policy `default`, which stays.
+const DEFAULT_EXPORT_POLICY: u32 = 1_703_947;
+/// A rule's index is 0.
+const RULE_INDEX: u32 = 3_277_162;
+/// The snapshot policy is one of those that every cluster has.
+const BUILT_IN_SNAPSHOT_POLICY: u32 = 1_638_431;
+/// Relationships or policies refer to the schedule.
+const SCHEDULE_USED: u32 = 459_758;
+/// The schedule is one of those that every cluster has.
+const SYSTEM_SCHEDULE: u32 = 459_762;
+/// The volume's own qtree.
+const DEFAULT_QTREE: u32 = 5_242_894;
+/// The volume of a qtree is a copy.
+const READ_ONLY_QTREE: u32 = 5_242_897;
+/// The volume of a qtree or a quota rule does not exist.
+const NO_VOLUME: u32 = 917_927;
+/// A qtree or a quota rule without its volume.
+const NO_VOLUME_GIVEN: u32 = 918_232;
 /// The refusal has no code of its own.
 const GENERIC: u32 = 13_001;
 /// The caller is not authenticated.
@@ -213,11 +233,70 @@ impl Refusal {
             ("SCHEDULE_UNSUPPORTED" | "SNAPSHOT_POLICY_INVALID" | "SNAPSHOT_LABEL", _) => {
                 Some(SNAPSHOT_POLICY)
             }
+            ("SYSTEM_POLICY", NamedKind::Export) => Some(DEFAULT_EXPORT_POLICY),
+            ("SYSTEM_POLICY", NamedKind::Snapshot) => Some(BUILT_IN_SNAPSHOT_POLICY),
             ("SYSTEM_POLICY", _) => Some(SYSTEM_POLICY),
             _ => None,
         };
         let mut refusal = Refusal::of(failure);
         refusal.code = code.unwrap_or(refusal.code);
+        refusal
+    }
+
+    /// Creates the refusal of a rule that an export policy has already.
+    pub fn rule_exists() -> Box<Refusal> {
+        let message = "An export policy rule with the same values already exists.";
+        Refusal::new(409, EXPORT_RULE_EXISTS, message)
+    }
+
+    /// Creates the refusal of a place among rules.
+    pub fn rule_index(name: &str, text: &str) -> Box<Refusal> {
+        let mut refusal = Refusal::value(name, text, "1 and more");
+        refusal.code = RULE_INDEX;
+        refusal
+    }
+
+    /// Creates the refusal to delete a schedule. `system`: one that every cluster has.
+    pub fn of_schedule(failure: Failure, system: bool) -> Box<Refusal> {
+        let held = failure.reason == Reason::State;
+        let mut refusal = Refusal::of(failure);
+        if system {
+            refusal.code = SYSTEM_SCHEDULE;
+        } else if held {
+            refusal.code = SCHEDULE_USED;
+        }
+        refusal
+    }
+
+    /// Creates the refusal to delete the volume's own qtree.
+    pub fn default_qtree() -> Box<Refusal> {
+        let mut refusal = Refusal::not_here("id", "the volume's own qtree stays");
+        refusal.code = DEFAULT_QTREE;
+        refusal
+    }
+
+    /// Converts a failure of a change of a qtree.
+    pub fn of_qtree(failure: Failure) -> Box<Refusal> {
+        let code = match &*failure.rule {
+            "EXPORT_POLICY_NOT_FOUND" => Some(NO_EXPORT_POLICY),
+            "VOLUME_READ_ONLY" => Some(READ_ONLY_QTREE),
+            _ => None,
+        };
+        let mut refusal = Refusal::of(failure);
+        refusal.code = code.unwrap_or(refusal.code);
+        refusal
+    }
+
+    /// Creates the refusal of a volume that does not exist, or (empty) was not given.
+    pub fn no_volume(name: &str) -> Box<Refusal> {
+        let mut refusal = match name {
+            "" => Refusal::required("volume.name"),
+            name => Refusal::value("volume.name", name, "no such volume"),
+        };
+        refusal.code = match name {
+            "" => NO_VOLUME_GIVEN,
+            _ => NO_VOLUME,
+        };
         refusal
     }
 

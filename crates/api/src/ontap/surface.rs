@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use weir_control::Actor;
+use weir_ontap::fields::job::Row as Job;
 use weir_ontap::value::identity as uuid;
 use weir_ontap::{Cluster, Clusters};
 use weir_relations::model::Path;
@@ -29,17 +30,6 @@ pub(super) struct Held {
     pub(super) jobs: VecDeque<Job>,
     pub(super) restores: VecDeque<Restore>,
     pub(super) made: u64,
-}
-
-/// A change that was made, or that failed after it was taken.
-#[derive(Clone)]
-pub(super) struct Job {
-    pub(super) uuid: String,
-    pub(super) description: String,
-    pub(super) message: String,
-    /// ONTAP's error code; 0 if the change was made.
-    pub(super) code: u32,
-    pub(super) at: i64,
 }
 
 /// `restore: true` makes a relationship that a transfer is to be asked of; the cluster does both as

@@ -6,11 +6,10 @@
 
 use weir_ontap::Change;
 use weir_ontap::fields::svm::{Draft, TABLE, rows};
-use weir_ontap::fields::{Way, aggregate};
+use weir_ontap::fields::{Way, aggregate, svm_peer};
 use weir_ontap::storage::{NamedKind, PolicyBody, PolicyChange, PolicyKey, StoragePolicy, Svm};
 
 use super::body::Fields;
-use super::listing::Listing;
 use super::refusal::{Answered, Refusal};
 use super::resource;
 use super::surface::{Asked, Reply};
@@ -132,22 +131,9 @@ pub fn delete(a: &Asked<'_>) -> Answered<Reply> {
     a.done(None)
 }
 
-/// Handles GET of pairs of machines: relationships need none here, nodes are paired as wholes.
-pub fn svm_peers(a: &Asked<'_>) -> Answered<Reply> {
-    let known = [
-        "uuid",
-        "name",
-        "svm.name",
-        "svm.uuid",
-        "peer.svm.name",
-        "peer.svm.uuid",
-        "peer.cluster.name",
-        "peer.cluster.uuid",
-        "applications",
-        "state",
-    ];
-    let listing = Listing::parse(&a.call.query, &known)?;
-    Ok(listing.reply(&a.here(), &["uuid"], &["uuid"], Vec::new()))
+/// Handles GET of pairs of machines, or of the one whose path it is.
+pub fn svm_peers(a: &Asked<'_>, one: bool) -> Answered<Reply> {
+    resource::get(a, &svm_peer::TABLE, one, |_| svm_peer::rows(a.cluster))
 }
 
 /// Handles GET of the aggregates, or of the one whose path it is.

@@ -2,8 +2,8 @@
 
 use super::{cifs, failover, moves, node, statistics, storage};
 use crate::fields::{
-    aggregate, mirror_policy, options, peer, qos, qtree, quota, relationship, schedule, snapshot,
-    snapshot_policy, svm, volume,
+    aggregate, export, identity, mirror_policy, options, peer, qos, qtree, quota, relationship,
+    schedule, share, snapshot, snapshot_policy, svm, svm_peer, volume,
 };
 use crate::grammar::{Command, Parameter, may, must, switch};
 
@@ -23,11 +23,7 @@ const SNAPSHOT_RENAME: &[Parameter] = &[
     must("new-name", "text"),
 ];
 const SHARE: &[Parameter] = &[must("vserver", "text"), must("share-name", "text")];
-const SHARE_CREATE: &[Parameter] = &[
-    must("vserver", "text"),
-    must("share-name", "text"),
-    must("path", "text"),
-];
+const EXPORT_POLICY: &[Parameter] = &[must("vserver", "text"), must("policyname", "text")];
 const VOLUME: &[Parameter] = &[must("vserver", "text"), must("volume", "text")];
 const QUOTA_RULE: &[Parameter] = &[
     must("vserver", "text"),
@@ -94,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["cifs", "share", "create"],
         "Share a volume over SMB",
-        SHARE_CREATE,
+        options!(share::FIELDS, Create),
     ),
     command(
         &["cifs", "share", "delete"],
@@ -104,24 +100,27 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["cifs", "share", "show"],
         "Shares of SMB",
-        options!(cifs::SHARES, Show),
+        options!(share::FIELDS, Show),
     ),
     command(
         &["cluster", "date", "show"],
         "The node's clock",
         options!(node::DATE, Show),
     ),
-    command(&["cluster", "identity", "show"], "Who this node is", &[]),
+    command(
+        &["cluster", "identity", "show"],
+        "Who this node is",
+        options!(identity::FIELDS, Show),
+    ),
     command(
         &["cluster", "peer", "create"],
         "Pair with another node",
-        &[
-            may("cluster", "text"),
-            may("peer-addrs", "host:port"),
-            may("fingerprint", "SHA-256"),
-            switch("generate-passphrase"),
-            may("passphrase", "text"),
-        ],
+        options!(
+            peer::FIELDS,
+            Create,
+            [],
+            [switch("generate-passphrase"), may("passphrase", "text")]
+        ),
     ),
     command(
         &["cluster", "peer", "delete"],
@@ -774,7 +773,7 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["vserver", "cifs", "share", "create"],
         "Share a volume over SMB",
-        SHARE_CREATE,
+        options!(share::FIELDS, Create),
     ),
     command(
         &["vserver", "cifs", "share", "delete"],
@@ -784,7 +783,70 @@ pub const COMMANDS: &[Command] = &[
     command(
         &["vserver", "cifs", "share", "show"],
         "Shares of SMB",
-        options!(cifs::SHARES, Show),
+        options!(share::FIELDS, Show),
+    ),
+    command(
+        &["vserver", "export-policy", "create"],
+        "Make an export policy",
+        options!(export::FIELDS, Create),
+    ),
+    command(
+        &["vserver", "export-policy", "delete"],
+        "Delete an export policy",
+        EXPORT_POLICY,
+    ),
+    command(
+        &["vserver", "export-policy", "rename"],
+        "Rename an export policy",
+        &[
+            must("vserver", "text"),
+            must("policyname", "text"),
+            must("newpolicyname", "text"),
+        ],
+    ),
+    command(
+        &["vserver", "export-policy", "rule", "create"],
+        "Admit clients by an export policy",
+        options!(export::RULE, Create),
+    ),
+    command(
+        &["vserver", "export-policy", "rule", "delete"],
+        "Delete a rule of an export policy",
+        &[
+            must("vserver", "text"),
+            must("policyname", "text"),
+            must("ruleindex", "integer"),
+        ],
+    ),
+    command(
+        &["vserver", "export-policy", "rule", "modify"],
+        "Change a rule of an export policy",
+        options!(export::RULE, Modify),
+    ),
+    command(
+        &["vserver", "export-policy", "rule", "setindex"],
+        "Move a rule of an export policy to another place",
+        &[
+            must("vserver", "text"),
+            must("policyname", "text"),
+            must("ruleindex", "integer"),
+            must("newruleindex", "integer"),
+        ],
+    ),
+    command(
+        &["vserver", "export-policy", "rule", "show"],
+        "Rules of export policies",
+        options!(export::RULE, Show),
+    ),
+    command(
+        &["vserver", "export-policy", "show"],
+        "Export policies",
+        options!(export::FIELDS, Show),
+    ),
+    command(
+        &["vserver", "peer", "show"],
+        "Machines that relationships lead between",
+        options!(svm_peer::FIELDS, Show),
     ),
     command(
         &["vserver", "show"],

@@ -1,23 +1,12 @@
 //! `vserver cifs`: volumes as shares of SMB, and who uses them. A volume is one share, or none.
 
 use super::show::{self, Answer};
-use crate::cluster::{Change, Cluster, Failure, Reason, Share, SmbSession};
+use crate::cluster::{Change, Cluster, Failure, SmbSession};
+use crate::fields::share::{self, FIELDS};
 use crate::fields::{Field, rows};
 use crate::grammar::Parsed;
 use crate::refusal::{argument, failed, none};
 use crate::table::{self, Column};
-
-/// Fields of shares.
-pub(super) const SHARES: &[Field<Share>] = rows! {
-    Field::<Share>::column("vserver", "Vserver", |s| s.volume.vserver.clone().into()).key(),
-    Field::<Share>::column("share-name", "Share", |s| s.name.clone().into()).key(),
-    Field::<Share>::column("path", "Path", |s| s.path.clone().into()),
-    Field::<Share>::column(
-        "share-properties", "Share Properties", |s: &Share| s.properties.join(",").into(),
-    ),
-    Field::<Share>::column("volume", "Volume Name", |s| s.volume.volume.clone().into()),
-    Field::<Share>::column("acl", "Share ACL", |s| s.acl.to_owned().into()),
-};
 
 /// Fields of sessions.
 pub(super) const SESSIONS: &[Field<SmbSession>] = rows! {
@@ -60,9 +49,9 @@ fn shares(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Column::new(&["ACL"], 23).of("acl"),
     ];
     let keys = ["vserver", "share-name"];
-    show::print(SHARES, parsed, cluster.shares(), &keys, |all| {
+    show::print(FIELDS, parsed, cluster.shares(), &keys, |all| {
         let rows = all.iter().flat_map(|s| {
-            let mut lines = vec![show::cells(SHARES, COLUMNS, s)];
+            let mut lines = vec![show::cells(FIELDS, COLUMNS, s)];
             for (at, property) in s.properties.iter().enumerate() {
                 if at > 0 {
                     lines.push(vec![String::new(); COLUMNS.len()]);
@@ -101,28 +90,9 @@ fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         argument(parsed, "share-name")?,
     );
     let path = argument(parsed, "path")?;
-    let mut volumes = cluster.volumes().into_iter();
-    let found = volumes.find(|v| v.path.vserver == svm && v.junction.as_deref() == Some(path));
-    let Some(volume) = found else {
-        return Err(failed(Failure::new(
-            Reason::NotFound,
-            format!(
-                "The specified path \"{path}\" is the junction of no volume in Vserver \"{svm}\"."
-            ),
-        )));
-    };
-    let mut shares = cluster.shares().into_iter();
-    if let Some(share) = shares.find(|s| s.volume == volume.path) {
-        return Err(failed(Failure::new(
-            Reason::Duplicate,
-            format!(
-                "Volume \"{}\" is shared as \"{}\" already; a volume is one share.",
-                volume.path.volume, share.name
-            ),
-        )));
-    }
+    let volume = share::of_path(cluster, svm, path).map_err(failed)?;
     let change = Change::Share {
-        volume: volume.path,
+        volume,
         name: Some(name.to_owned()),
     };
     cluster.change(change).map_err(failed)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 mod cifs;
+mod export;
 pub mod failover;
 mod moves;
 pub mod node;
@@ -125,6 +126,9 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["cifs", what, verb] | ["vserver", "cifs", what, verb] => {
             cifs::run(what, verb, parsed, cluster)
         }
+        ["vserver", "export-policy", "rule", verb] => export::rule(verb, parsed, cluster),
+        ["vserver", "export-policy", verb] => export::run(verb, parsed, cluster),
+        ["vserver", "peer", "show"] => storage::svm_peers(parsed, cluster),
         ["vserver", "show"] => storage::vservers(parsed, cluster),
         ["storage", "aggregate", "show-space"] => storage::aggregate_space(parsed, cluster),
         ["cluster", "show"] => node::cluster_show(parsed, cluster),
@@ -139,7 +143,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         ["job", "schedule", "cron", "create"] => node::cron(parsed, cluster),
         ["job", "schedule", "interval", "create"] => node::interval(parsed, cluster),
         ["job", "schedule", "delete"] => node::delete_schedule(parsed, cluster),
-        ["cluster", "identity", "show"] => Ok(node::identity(cluster)),
+        ["cluster", "identity", "show"] => node::identity(parsed, cluster),
         ["cluster", "peer", "show"] => node::peers(parsed, cluster),
         ["cluster", "peer", "create"] => node::create_peer(parsed, cluster),
         ["cluster", "peer", "delete"] => node::delete_peer(parsed, cluster),

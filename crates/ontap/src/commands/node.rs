@@ -5,10 +5,10 @@ use weir_relations::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 use super::show::{self, Answer, or_dash};
 use crate::cluster::{Cluster, Failure};
 use crate::fields::node::{FIELDS, Row, rows};
-use crate::fields::{Field, Value, peer, rows, schedule};
+use crate::fields::{Field, Value, identity, peer, rows, schedule};
 use crate::grammar::Parsed;
 use crate::refusal::{argument, failed, invalid, none, not_among};
-use crate::table::{self, Column};
+use crate::table::Column;
 use crate::value;
 
 use weir_relations::manager::Verb;
@@ -223,12 +223,12 @@ pub(super) const DATE: &[Field<(String, i64)>] = rows! {
 };
 
 /// Runs `cluster identity show`: what a peer is created with.
-pub fn identity(cluster: &dyn Cluster) -> Answer {
-    let fields = [
-        ("Cluster UUID", cluster.uuid()),
-        ("Cluster Name", cluster.name()),
-        ("Peering Address", or_dash(cluster.peer_address())),
-        ("Certificate Fingerprint", cluster.fingerprint()),
-    ];
-    table::instances(&[fields.to_vec()]).into()
+pub fn identity(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    show::list(
+        identity::FIELDS,
+        parsed,
+        vec![identity::row(cluster)],
+        &[],
+        &[],
+    )
 }

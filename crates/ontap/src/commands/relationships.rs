@@ -43,10 +43,12 @@ pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answe
         Column::grouping(&["", "Source", "Path"], 11).of("source-path"),
         Column::grouping(&["", "", "Type"], 5).of("type"),
         Column::new(&["", "Destination", "Path"], 12).of("destination-path"),
-        Column::new(&["", "", "Status"], 12).of("status"),
-        Column::new(&["Transfer", "Last", "Updated"], 14).of("last-transfer-end-timestamp"),
-        Column::new(&["", "Relationship", "Id"], 36).of("relationship-id"),
+        Column::new(&["", "", "Status"], 7).of("status"),
+        Column::new(&["", "Transfer", "Progress"], 9).of("total-progress"),
+        Column::new(&["Progress", "Last", "Updated"], 12).of("progress-last-updated"),
+        Column::new(&["", "Relationship", "Id"], 15).of("relationship-id"),
     ];
     let all = rows(cluster, cluster.destinations());
-    show::list(FIELDS, parsed, all, &[], COLUMNS)
+    let keys = ["source-path", "destination-path"];
+    show::list(FIELDS, parsed, all, &keys, COLUMNS)
 }

@@ -6,7 +6,7 @@ use super::show::{self, Answer, or_dash};
 use crate::cluster::{Change, Cluster, Event, Failure, Job, Volume};
 use crate::fields::aggregate::{self, Row};
 use crate::fields::snapshot_policy::{self, copies};
-use crate::fields::{self, Field, Value, Way, qos, rows, svm};
+use crate::fields::{self, Field, Value, Way, qos, rows, svm, svm_peer};
 use crate::grammar::Parsed;
 use crate::refusal::{argument, failed, invalid, none, not_among, refused};
 use crate::storage::{
@@ -46,6 +46,21 @@ pub fn vservers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
             table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
         },
     )
+}
+
+/// Runs `vserver peer show`: machines that relationships lead between.
+pub fn svm_peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const COLUMNS: &[Column] = &[
+        Column::new(&["", "Vserver"], 11).of("vserver"),
+        Column::new(&["Peer", "Vserver"], 11).of("peer-vserver"),
+        Column::new(&["Peer", "State"], 12).of("peer-state"),
+        Column::new(&["", "Peer Cluster"], 17).of("peer-cluster"),
+        Column::new(&["Peering", "Applications"], 14).of("applications"),
+        Column::new(&["Remote", "Vserver"], 9).of("remote-vserver-name"),
+    ];
+    let keys = ["vserver", "peer-vserver"];
+    let all = svm_peer::rows(cluster);
+    show::list(svm_peer::FIELDS, parsed, all, &keys, COLUMNS)
 }
 
 /// Creates a field that says how much of a pool is in an object store, which none is.
@@ -269,7 +284,11 @@ fn named(
     }
 }
 
-fn submit(cluster: &dyn Cluster, key: PolicyKey, change: PolicyChange) -> Result<Answer, Failure> {
+pub(super) fn submit(
+    cluster: &dyn Cluster,
+    key: PolicyKey,
+    change: PolicyChange,
+) -> Result<Answer, Failure> {
     let change = Change::Policy { key, change };
     cluster.change(change).map_err(failed)?;
     Ok(String::new().into())

@@ -2,8 +2,28 @@
 
 use super::value::{identity, text};
 use super::{Field, Kind, Table, Value};
-use crate::storage::{ExportRule, PolicyBody, StoragePolicy};
+use crate::cluster::Cluster;
+use crate::storage::{ExportRule, NamedKind, PolicyBody, StoragePolicy};
 use crate::value;
+
+/// Returns all export policies. Those of the cluster are repeated for each machine, as ONTAP lists
+/// them.
+pub fn policies(cluster: &dyn Cluster) -> Vec<StoragePolicy> {
+    let svms = cluster.svms();
+    let each = |policy: StoragePolicy| match policy.key.svm.is_empty() {
+        false => vec![policy],
+        true => svms
+            .iter()
+            .map(|svm| {
+                let mut one = policy.clone();
+                one.key.svm.clone_from(&svm.name);
+                one
+            })
+            .collect(),
+    };
+    let found = cluster.storage_policies(NamedKind::Export).into_iter();
+    found.flat_map(each).collect()
+}
 
 /// Returns the id of an export policy. The default has none: it is that of all machines, and ONTAP
 /// has one for each.
@@ -41,8 +61,10 @@ type F = Field<StoragePolicy, Draft>;
 /// The fields of policies.
 pub const FIELDS: &[F] = rows! {
     F::rest("id", |p| id(p).into()),
-    F::rest("name", |p| text(&p.key.name)).sets(Kind::Text, |d, v| d.name = v.text()),
-    F::rest("svm.name", |p| text(&p.key.svm)).creates(Kind::Svm, |d, v| d.svm = v.text()),
+    F::new("svm.name", "vserver", "Vserver", |p| text(&p.key.svm)).key()
+        .creates(Kind::Svm, |d, v| d.svm = v.text()),
+    F::new("name", "policyname", "Policy Name", |p| text(&p.key.name)).key()
+        .sets(Kind::Text, |d, v| d.name = v.text()),
     F::rest("svm.uuid", |p| identity("svm", &p.key.svm)),
     F::rest("rules", |p| {
         let object = |rule: &ExportRule| {
@@ -59,7 +81,7 @@ pub const FIELDS: &[F] = rows! {
 /// The resource of policies.
 pub const TABLE: Table<StoragePolicy, Draft> = Table {
     path: "protocols/nfs/export-policies",
-    command: &[],
+    command: &["vserver", "export-policy"],
     fields: FIELDS,
     absent: &[],
     keys: &["id", "name"],
@@ -85,6 +107,38 @@ impl std::ops::Deref for Rule {
     }
 }
 
+/// Returns the rules of all policies.
+pub fn all_rules(cluster: &dyn Cluster) -> Vec<Rule> {
+    let each = |policy: StoragePolicy| {
+        let of = |rule: &ExportRule| Rule {
+            policy: Some(policy.clone()),
+            rule: rule.clone(),
+        };
+        rules(&policy).iter().map(of).collect::<Vec<_>>()
+    };
+    policies(cluster).into_iter().flat_map(each).collect()
+}
+
+/// Returns the rules with one more at `index`; those that are there move on by one, as far as they
+/// are in each other's way.
+pub fn inserted(rules: &[ExportRule], new: &ExportRule, index: u32) -> Vec<ExportRule> {
+    let mut out: Vec<ExportRule> = rules.iter().filter(|r| r.index < index).cloned().collect();
+    let mut next = ExportRule {
+        index,
+        ..new.clone()
+    };
+    for rule in rules.iter().filter(|r| r.index >= index) {
+        let free = next.index.saturating_add(1);
+        out.push(next);
+        next = ExportRule {
+            index: rule.index.max(free),
+            ..rule.clone()
+        };
+    }
+    out.push(next);
+    out
+}
+
 /// A rule that is made or changed: what is `None` stays.
 #[derive(Clone, Debug, Default)]
 pub struct RuleDraft {
@@ -104,38 +158,81 @@ pub struct RuleDraft {
     pub anonymous: Option<String>,
 }
 
+impl RuleDraft {
+    /// Returns the rule; what was not given is as `before`. `superuser` is that of a new rule.
+    pub fn rule(self, before: Option<&ExportRule>, superuser: &str) -> ExportRule {
+        let word = |word: &str| vec![word.to_owned()];
+        let mut rule = before.cloned().unwrap_or_else(|| ExportRule {
+            index: 0,
+            clients: Vec::new(),
+            protocols: word("any"),
+            ro: Vec::new(),
+            rw: Vec::new(),
+            superuser: word(superuser),
+            anonymous: "65534".to_owned(),
+        });
+        for (given, to) in [
+            (self.clients, &mut rule.clients),
+            (self.protocols, &mut rule.protocols),
+            (self.ro, &mut rule.ro),
+            (self.rw, &mut rule.rw),
+            (self.superuser, &mut rule.superuser),
+        ] {
+            if let Some(list) = given {
+                *to = list;
+            }
+        }
+        rule.anonymous = self.anonymous.unwrap_or(rule.anonymous);
+        rule
+    }
+}
+
 fn list(all: &[String]) -> Value {
-    Value::List(all.iter().map(text).collect())
+    Value::Apart(
+        all.join(","),
+        Box::new(Value::List(all.iter().map(text).collect())),
+    )
 }
 
 type R = Field<Rule, RuleDraft>;
 
 /// The fields of a rule within its policy.
 pub const RULE: &[R] = rows! {
-    R::rest("index", |r| r.index.into()).sets(Kind::Number, |d, v| d.index = v.number()),
-    R::rest("clients", |r| {
+    R::new("svm.name", "vserver", "Vserver",
+        |r| r.policy.as_ref().map(|p| text(&p.key.svm)).into()).key(),
+    R::new("policy.name", "policyname", "Policy Name",
+        |r| r.policy.as_ref().map(|p| text(&p.key.name)).into()).key(),
+    R::new("index", "ruleindex", "Rule Index", |r| r.index.into()).key().optional()
+        .ordered(|r| r.index.into()).sets(Kind::Number, |d, v| d.index = v.number()),
+    R::new("protocols", "protocol", "Access Protocol", |r| list(&r.protocols))
+        .sets(Kind::List, |d, v| d.protocols = v.list()),
+    R::new("clients", "clientmatch",
+        "List of Client Match Hostnames, IP Addresses, Netgroups, or Domains", |r| {
         let client = |name: &String| Value::Object(vec![("match", text(name))]);
-        Value::List(r.clients.iter().map(client).collect())
-    }).parts(&["match"]).sets(Kind::Objects("match"), |d, v| d.clients = v.list()),
-    R::rest("protocols", |r| list(&r.protocols)).sets(Kind::List, |d, v| d.protocols = v.list()),
-    R::rest("ro_rule", |r| list(&r.ro)).sets(Kind::List, |d, v| d.ro = v.list()),
-    R::rest("rw_rule", |r| list(&r.rw)).sets(Kind::List, |d, v| d.rw = v.list()),
-    R::rest("superuser", |r| list(&r.superuser)).sets(Kind::List, |d, v| d.superuser = v.list()),
-    R::rest("anonymous_user", |r| text(&r.anonymous)).sets(Kind::Id, |d, v| d.anonymous = v.text()),
-    R::fixed("allow_suid", "", "", "true"),
-    R::fixed("chown_mode", "", "", "restricted"),
-    R::fixed("ntfs_unix_security", "", "", "fail"),
-    R::fixed("allow_device_creation", "", "", "true"),
+        let all = Value::List(r.clients.iter().map(client).collect());
+        Value::Apart(r.clients.join(","), Box::new(all))
+    }).parts(&["match"]).sets(Kind::Objects("match"), |d, v| d.clients = v.list()).required(),
+    R::new("ro_rule", "rorule", "RO Access Rule", |r| list(&r.ro))
+        .sets(Kind::List, |d, v| d.ro = v.list()).required(),
+    R::new("rw_rule", "rwrule", "RW Access Rule", |r| list(&r.rw))
+        .sets(Kind::List, |d, v| d.rw = v.list()).required(),
+    R::new("anonymous_user", "anon", "User ID To Which Anonymous Users Are Mapped",
+        |r| text(&r.anonymous)).sets(Kind::Id, |d, v| d.anonymous = v.text()),
+    R::new("superuser", "superuser", "Superuser Security Types", |r| list(&r.superuser))
+        .sets(Kind::List, |d, v| d.superuser = v.list()),
+    R::fixed("allow_suid", "allow-suid", "Honor SetUID Bits in SETATTR", "true"),
+    R::fixed("allow_device_creation", "allow-dev", "Allow Creation of Devices", "true"),
+    R::fixed("ntfs_unix_security", "ntfs-unix-security-ops",
+        "NTFS Unix Security Options", "fail"),
+    R::fixed("chown_mode", "chown-mode", "Change Ownership Mode", "restricted"),
     R::rest("policy.id", |r| r.policy.as_ref().map(id).into()),
-    R::rest("policy.name", |r| r.policy.as_ref().map(|p| text(&p.key.name)).into()),
-    R::rest("svm.name", |r| r.policy.as_ref().map(|p| text(&p.key.svm)).into()),
     R::rest("svm.uuid", |r| r.policy.as_ref().map(|p| identity("svm", &p.key.svm)).into()),
 };
 
 /// The resource of rules.
 pub const RULES: Table<Rule, RuleDraft> = Table {
     path: "protocols/nfs/export-policies/*/rules",
-    command: &[],
+    command: &["vserver", "export-policy", "rule"],
     fields: RULE,
     absent: &[],
     keys: &["index"],
@@ -146,3 +243,40 @@ pub const RULES: Table<Rule, RuleDraft> = Table {
     },
     why: "",
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(index: u32, client: &str) -> ExportRule {
+        let any = vec!["any".to_owned()];
+        ExportRule {
+            index,
+            clients: vec![client.to_owned()],
+            protocols: any.clone(),
+            ro: any.clone(),
+            rw: any.clone(),
+            superuser: any,
+            anonymous: "65534".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_rule_takes_its_place_and_moves_those_behind_it() {
+        let rules = [rule(1, "a"), rule(2, "b"), rule(5, "c")];
+        for (index, wanted) in [
+            (1, "1x 2a 3b 5c"),
+            (2, "1a 2x 3b 5c"),
+            (3, "1a 2b 3x 5c"),
+            (5, "1a 2b 5x 6c"),
+            (9, "1a 2b 5c 9x"),
+        ] {
+            let all = inserted(&rules, &rule(0, "x"), index);
+            let all: Vec<String> = all
+                .iter()
+                .map(|r| format!("{}{}", r.index, r.clients[0]))
+                .collect();
+            assert_eq!(all.join(" "), wanted, "at {index}");
+        }
+    }
+}

@@ -140,6 +140,7 @@ impl Kind {
     pub fn of_line(self, text: &str) -> Option<Input> {
         match self {
             Kind::Size => value::bytes(text).map(Input::Number),
+            Kind::Objects(_) => Kind::List.of_rest(text),
             Kind::Percent(_) => self.of_rest(text.strip_suffix('%').unwrap_or(text)),
             Kind::Limit(_) if matches!(text, "-" | "unlimited") => Some(Input::None),
             Kind::Limit(unit) => {

@@ -15,7 +15,9 @@ pub(crate) use rows;
 pub mod aggregate;
 pub mod export;
 mod field;
+pub mod identity;
 pub mod interface;
+pub mod job;
 mod kind;
 pub mod mirror_policy;
 pub mod nfs;
@@ -27,9 +29,12 @@ pub mod qtree;
 pub mod quota;
 pub mod relationship;
 pub mod schedule;
+pub mod share;
 pub mod snapshot;
 pub mod snapshot_policy;
 pub mod svm;
+pub mod svm_peer;
+pub mod transfer;
 mod value;
 pub mod volume;
 
@@ -41,15 +46,19 @@ pub use value::{Scalar, Value, pool_uuid};
 
 /// All resources, by their paths in REST.
 pub const ALL: &[&dyn Resource] = &[
+    &identity::TABLE,
+    &job::TABLE,
     &node::TABLE,
     &peer::TABLE,
     &schedule::TABLE,
     &interface::TABLE,
     &export::TABLE,
     &export::RULES,
+    &share::TABLE,
     &nfs::TABLE,
     &mirror_policy::TABLE,
     &relationship::TABLE,
+    &transfer::TABLE,
     &aggregate::TABLE,
     &qos::TABLE,
     &qtree::TABLE,
@@ -59,5 +68,6 @@ pub const ALL: &[&dyn Resource] = &[
     &snapshot_policy::SCHEDULES,
     &volume::TABLE,
     &snapshot::TABLE,
+    &svm_peer::TABLE,
     &svm::TABLE,
 ];

@@ -71,7 +71,7 @@ pub const FIELDS: &[F] = rows! {
         .parts(&["name", "uuid", "state", "available_size"]),
     F::always("", "admin-state", "Vserver Admin State", "running"),
     F::fixed("state", "operational-state", "Vserver Operational State", "running"),
-    F::always("", "allowed-protocols", "Allowed Protocols", "nfs, cifs"),
+    F::always("", "allowed-protocols", "Allowed Protocols", "nfs"),
     F::new("language", "language", "Default Volume Language Code",
         |_| Value::Spelled("C.UTF-8", "c.utf_8")).only("c.utf_8|utf8mb4|en_us.utf_8"),
     F::fixed("snapshot_policy.name", "snapshot-policy", "Snapshot Policy", "none"),
