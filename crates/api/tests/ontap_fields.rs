@@ -10,10 +10,10 @@ use node::Node;
 use serde_json::{Value, json};
 use weir_base::percent::{UNRESERVED, escaped};
 use weir_ontap::commands::COMMANDS;
-use weir_ontap::execute;
 use weir_ontap::fields::{ALL, Access, Described, Kind, Resource};
 use weir_ontap::script::Script;
 use weir_ontap::storage::QuotaUse;
+use weir_ontap::{Cluster as _, execute};
 
 /// Returns a node that has a record of every resource.
 async fn node() -> Node {
