@@ -2,9 +2,9 @@
 
 use crate::args::{Nfs4Args, NfsArgs, TcpArgs};
 use crate::ceph::CephArgs;
+use crate::delay_proxy::RelayArgs;
 use crate::lab::cli::{CompareArgs, MatrixArgs, PresetsArgs, ReportArgs};
 use crate::log::LogArgs;
-use crate::relay::RelayArgs;
 use crate::smb::SmbArgs;
 use clap::{Args, Subcommand};
 

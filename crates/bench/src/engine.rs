@@ -18,11 +18,11 @@
 
 use crate::arrivals::Arrivals;
 use crate::clock;
+use crate::counters::{Class, Tally};
 use crate::error::BenchError;
 use crate::load::{Call, Load, Step};
 use crate::outbox::{Flush, Outbox};
 use crate::rpc::{self, LAST_FRAGMENT};
-use crate::tally::{Class, Tally};
 use crate::xdr::Reader;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! Figures of any load: rates, latencies, and what they cost the server, the generator and the
 //! machine.
 
-use crate::race::Raced;
-use crate::tally::{Class, ClassTally};
+use crate::counters::{Class, ClassTally};
+use crate::phases::Raced;
 use serde::Serialize;
 use std::fmt::Write as _;
 

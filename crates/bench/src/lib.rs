@@ -9,26 +9,28 @@
 //! |---|---|
 //! | [`command`], [`args`] | command line, settings of loads |
 //! | [`xdr`], [`rpc`], [`nfs3`] | encoding of calls, decoding of replies |
-//! | [`control`], [`set`] | mount; making, filling and removing the working set |
-//! | [`load`], [`blend`] | which call comes next, and whether its reply is right |
+//! | [`control`], [`working_set`] | mount; making, filling and removing the working set |
+//! | [`load`], [`eda_mix`] | which call comes next, and whether its reply is right |
 //! | [`arrivals`] | when it comes, in an open loop |
 //! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
 //! | [`pattern`] | contents that prove where they belong |
-//! | [`tally`], [`figures`], [`report`] | counting and reporting |
+//! | [`counters`], [`figures`], [`report`] | counting and reporting |
 //! | [`machine`], [`clock`] | processor time, memory, time |
-//! | [`run`], [`race`], [`tcp`] | the two measurements |
+//! | [`run`], [`phases`], [`tcp`] | the two measurements |
 //! | [`smb`] | the SMB generator, a client of its own as well |
 //! | [`log`] | durable appends to a device, without a server |
-//! | [`relay`] | a link between two machines on one |
+//! | [`delay_proxy`] | a link between two machines on one |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
 pub mod args;
 pub mod arrivals;
-pub mod blend;
 pub mod ceph;
 pub mod clock;
 pub mod command;
 pub mod control;
+pub mod counters;
+pub mod delay_proxy;
+pub mod eda_mix;
 pub mod engine;
 pub mod error;
 pub mod figures;
@@ -41,16 +43,14 @@ pub mod nfs3;
 pub mod nfs4;
 pub mod outbox;
 pub mod pattern;
-pub mod race;
-pub mod relay;
+pub mod phases;
 pub mod report;
 pub mod rpc;
 pub mod run;
-pub mod set;
 pub mod smb;
-pub mod tally;
 pub mod tcp;
 pub mod wire;
+pub mod working_set;
 pub mod xdr;
 
 pub use command::{BenchArgs, BenchCommand, Cli};
@@ -84,7 +84,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
         }),
-        BenchCommand::Relay(a) => relay::relay(a).map(|()| Ending::Sound),
+        BenchCommand::Relay(a) => delay_proxy::relay(a).map(|()| Ending::Sound),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
         BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),

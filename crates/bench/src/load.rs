@@ -6,14 +6,14 @@
 //! look like is the protocol's ([`Wire`]).
 
 use crate::args::{LoadKind, NfsArgs, Pattern};
-use crate::blend;
+use crate::counters::{Class, Tally};
+use crate::eda_mix;
 use crate::error::BenchError;
 use crate::nfs3::{Handle, Name, Proc, Stable};
 use crate::outbox::Outbox;
 use crate::pattern::{self, Rand};
-use crate::set::{CREATED, FILE, MADE_DIR, RENAMED, WorkingSet};
-use crate::tally::{Class, Tally};
 use crate::wire::{Id, Turn, Wire};
+use crate::working_set::{CREATED, FILE, MADE_DIR, RENAMED, WorkingSet};
 use crate::xdr::{Reader, padding};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,33 +305,33 @@ impl<'a> Load<'a> {
     }
 
     fn next_of_blend(&mut self, slot: usize) -> Option<Call> {
-        Some(match blend::draw(&mut self.rand) {
-            blend::Kind::Getattr => Call::Getattr {
+        Some(match eda_mix::draw(&mut self.rand) {
+            eda_mix::Kind::Getattr => Call::Getattr {
                 file: self.random_file(),
             },
-            blend::Kind::Access => Call::Access {
+            eda_mix::Kind::Access => Call::Access {
                 file: self.random_file(),
             },
-            blend::Kind::Lookup => Call::Lookup {
+            eda_mix::Kind::Lookup => Call::Lookup {
                 file: self.random_file(),
             },
-            blend::Kind::Readdirplus => {
+            eda_mix::Kind::Readdirplus => {
                 let state = self.slots.get(slot)?;
                 Call::List {
                     dir: state.list_dir,
                     position: state.list,
                 }
             }
-            blend::Kind::Create => Call::Create {
+            eda_mix::Kind::Create => Call::Create {
                 number: self.take_number(),
             },
-            blend::Kind::Remove => match self.made.pop_front() {
+            eda_mix::Kind::Remove => match self.made.pop_front() {
                 Some(number) => Call::RemoveMade { number },
                 None => Call::Create {
                     number: self.take_number(),
                 },
             },
-            blend::Kind::Read => {
+            eda_mix::Kind::Read => {
                 let (file, offset) = self.next_block();
                 Call::Read {
                     file,
@@ -339,7 +339,7 @@ impl<'a> Load<'a> {
                     had: 0,
                 }
             }
-            blend::Kind::Write => self.next_write(),
+            eda_mix::Kind::Write => self.next_write(),
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::args::NfsArgs;
 use crate::figures::{Figures, TOOL};
 use crate::nfs3::Fsinfo;
-use crate::race::Raced;
+use crate::phases::Raced;
 use serde::Serialize;
 use std::fmt::Write as _;
 

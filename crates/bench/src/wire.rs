@@ -1,7 +1,7 @@
 //! Interface of loads to a protocol: calls encoded, results taken apart.
 //!
-//! The loads ([`crate::load`]), the working set ([`crate::set`]) and the calls before and after a
-//! measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and
+//! The loads ([`crate::load`]), the working set ([`crate::working_set`]) and the calls before and
+//! after a measurement ([`crate::control`]) are written once, over [`Wire`]; [`crate::nfs3`] and
 //! [`crate::nfs4`] implement it. So both versions get the same operations on the same files in the
 //! same order, and what differs between two runs is the protocol.
 //!

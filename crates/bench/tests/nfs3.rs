@@ -14,7 +14,7 @@ use weir_bench::load::{Load, Seat, Shared};
 use weir_bench::nfs3::Calls;
 use weir_bench::report::Report;
 use weir_bench::rpc::Credential;
-use weir_bench::set::WorkingSet;
+use weir_bench::working_set::WorkingSet;
 use weir_bench::{BenchArgs, BenchCommand};
 
 #[derive(Parser)]

@@ -481,8 +481,8 @@ impl Run {
 }
 
 /// Rates between the samples of a cumulative series.
-pub fn rates(samples: &[crate::race::Sample]) -> Vec<Moment> {
-    let mut before = crate::race::Sample::default();
+pub fn rates(samples: &[crate::phases::Sample]) -> Vec<Moment> {
+    let mut before = crate::phases::Sample::default();
     let mut out = Vec::with_capacity(samples.len());
     for s in samples {
         let dt = s.at_s - before.at_s;

@@ -200,7 +200,7 @@ pub enum Kind {
     /// Reads and writes of whole blocks.
     #[default]
     Data,
-    /// The blend of [`crate::blend`].
+    /// The blend of [`crate::eda_mix`].
     Eda,
 }
 

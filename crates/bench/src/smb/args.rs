@@ -5,7 +5,7 @@ use crate::args::{Pattern, RunArgs, parse_size};
 use crate::error::BenchError;
 use crate::machine;
 use crate::pattern;
-use crate::race::Schedule;
+use crate::phases::Schedule;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -7,12 +7,12 @@ use super::link::{self, Link, MAX_MESSAGE};
 use super::load::{Load, MOST, Op};
 use super::wire::{Response, status_name};
 use crate::clock;
+use crate::counters::Tally;
 use crate::engine::{
     Meter, Phase, RECEIVES_PER_TURN, Stage, TICK, ThreadResult, failed, flush, recv,
 };
 use crate::error::BenchError;
 use crate::outbox::Outbox;
-use crate::tally::Tally;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;

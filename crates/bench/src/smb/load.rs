@@ -1,12 +1,12 @@
 //! The loads: which operation comes next on a connection, and whether its responses are right.
 
 use super::args::{SmbArgs, SmbLoad};
-use super::set::Set;
 use super::wire::{FileId, Open, Request, Response, SAME, status};
+use super::working_set::Set;
 use crate::args::Pattern;
+use crate::counters::{Class, Tally};
 use crate::error::BenchError;
 use crate::pattern::{self, Rand};
-use crate::tally::{Class, Tally};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -21,30 +21,30 @@
 //! | [`link`] | a connection: numbers, credits, protection |
 //! | [`load`] | which operation comes next, and whether its responses are right |
 //! | [`engine`] | many operations at a time |
-//! | this, [`set`] | a run, and what it needs to be there |
+//! | this, [`working_set`] | a run, and what it needs to be there |
 
 pub mod args;
 pub mod crypto;
 pub mod engine;
 pub mod link;
 pub mod load;
-pub mod set;
 pub mod wire;
+pub mod working_set;
 
+use crate::counters::Tally;
 use crate::engine::Stage;
 use crate::error::BenchError;
 use crate::figures::{Figures, TOOL};
-use crate::race::{Moment, Observer, Raced, Sample, Schedule, race};
+use crate::phases::{Moment, Observer, Raced, Sample, Schedule, race};
 use crate::run::{connect, resolve};
-use crate::tally::Tally;
 pub use args::{Protection, SmbArgs, SmbLoad};
 use link::{Account, Link};
 use load::{Load, Work};
 use serde::Serialize;
-use set::{Client, Set};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use working_set::{Client, Set};
 
 impl SmbArgs {
     fn account(&self) -> Result<Account, BenchError> {

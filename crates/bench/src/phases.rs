@@ -1,11 +1,11 @@
 //! Threads of a generator through the phases of a run: warm-up, measurement, drain.
 
 use crate::clock;
+use crate::counters::Tally;
 use crate::engine::{Phase, Stage, ThreadResult};
 use crate::error::BenchError;
 use crate::interrupt;
 use crate::machine::{self, MachineSample, ProcessSample};
-use crate::tally::Tally;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
