@@ -134,6 +134,7 @@ fn intend(
         | Mutation::RevertVolume { .. }
         | Mutation::SplitVolume(_)
         | Mutation::MoveVolume(..)
+        | Mutation::DeleteTree { .. }
         | Mutation::RestoreFiles(..) => intend_volume(tx, mutation, target, inputs),
         Mutation::CreateSnapshot(..)
         | Mutation::UpdateSnapshot(..)
@@ -236,6 +237,7 @@ fn intend_volume(
         }
         Mutation::RevertVolume { name, snapshot } => {
             let back = idle(&tx.view, name)?;
+            rules::trees::check_none_deleted(&tx.view, &back)?;
             rules::snapshot::whole(&back)?;
             rules::snapshot::revert(&tx.view, &name.snapshot(snapshot))?;
             tx.set_state(&back, State::Restoring, "", None);
@@ -256,6 +258,16 @@ fn intend_volume(
         }
         Mutation::MoveVolume(name, change) => move_volume(tx, name, change, inputs),
         Mutation::RestoreFiles(name, restore) => restore_files(tx, name, restore),
+        Mutation::DeleteTree { of, number } => {
+            let volume = idle(&tx.view, of)?;
+            tx.put_volume(rules::trees::delete(&volume, *number));
+            let job = Job::DeleteTree {
+                of: of.clone(),
+                key: Arc::clone(&volume.key),
+                number: *number,
+            };
+            Ok((tree_lane(volume.id, *number), job, false))
+        }
         _ => Err(missing(target)),
     }
 }
@@ -609,6 +621,11 @@ pub(crate) fn split_lane(volume: u64) -> u64 {
 /// Returns the lane of a volume's moves, for which nothing else waits.
 pub(crate) fn move_lane(volume: u64) -> u64 {
     (volume ^ 1) | 1 << 63
+}
+
+/// Returns the lane of the deletion of a qtree, which takes as long as there are files.
+pub(crate) fn tree_lane(volume: u64, number: u32) -> u64 {
+    split_lane(volume) ^ u64::from(number) << 1
 }
 
 /// Replaces a renamed snapshot; clones of it refer to it by its new name.

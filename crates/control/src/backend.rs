@@ -362,6 +362,9 @@ pub fn no_bucket() -> BackendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point(pub u64);
 
+/// Beginning of the name of a qtree's folder while what is in it is being deleted.
+pub const DELETED_TREE: &str = ".weir-deleted-";
+
 /// The node below the control plane.
 pub trait Backend: Send + Sync + 'static {
     /// Returns true if calls that concern memory alone never block: [`Backend::volume`],
@@ -389,6 +392,9 @@ pub trait Backend: Send + Sync + 'static {
     fn origin(&self, key: &str) -> Result<Option<(String, String)>, BackendError>;
     /// Returns the qtrees of a volume: their numbers and names.
     fn trees(&self, key: &str) -> Result<Vec<(u32, String)>, BackendError>;
+    /// Deletes a qtree with all that is in it, or finds it deleted. Its name is free at once; the
+    /// call lasts until nothing of the qtree is left.
+    fn delete_tree(&self, key: &str, number: u32) -> Result<(), BackendError>;
     /// Creates a volume, or finds it created. A capacity or mode that differs from an existing
     /// volume's is left to the calls below.
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;

@@ -25,7 +25,7 @@ fn base(view: &View, of: &Backup) -> Option<Arc<Backup>> {
 }
 
 impl JobContext {
-    async fn ask_for_long<T: Send + 'static>(
+    pub(crate) async fn ask_for_long<T: Send + 'static>(
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
     ) -> Result<T, BackendError> {

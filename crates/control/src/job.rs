@@ -52,6 +52,15 @@ pub enum Job {
         /// True if it has arrived from another aggregate.
         arrived: bool,
     },
+    /// Deletes a qtree with all that is in it.
+    DeleteTree {
+        /// The volume, by its name at that time.
+        of: VolumeName,
+        /// Its key in the engine, which a change of its name leaves as it is.
+        key: Arc<str>,
+        /// Number of the qtree.
+        number: u32,
+    },
     /// Takes a snapshot on the node.
     TakeSnapshot(SnapshotName),
     /// Makes the node apply a snapshot's change.
@@ -216,6 +225,7 @@ impl Job {
             | Job::RestoreFiles { of, .. }
             | Job::Move(of)
             | Job::EndMove { of, .. }
+            | Job::DeleteTree { of, .. }
             | Job::Split(of) => Target::Volume(of.clone()),
             Job::TakeSnapshot(name)
             | Job::UpdateSnapshot { name, .. }
@@ -257,6 +267,7 @@ impl Job {
                 RowVerb::Delete => "delete",
             },
             Job::SwitchPool(_) => "switch",
+            Job::DeleteTree { .. } => "deleteQtree",
             Job::Revert { .. } => "revert",
             Job::Split(_) => "split",
             Job::Move(_) => "move",
@@ -316,6 +327,7 @@ impl Job {
             | Job::RestoreFiles { .. }
             | Job::Move(_)
             | Job::EndMove { .. }
+            | Job::DeleteTree { .. }
             | Job::DeleteSnapshot(_) => true,
             Job::Update { mode: true, .. }
             | Job::SwitchPool(_)

@@ -18,6 +18,7 @@
 //! | join | node joins · catalog: READY, done; or ERROR, failed ([`crate::domains`]) |
 //! | leave | node leaves · catalog forgets it, done |
 //! | backup | node makes it · catalog: READY, done · snapshot of the one before goes |
+//! | qtree | node deletes it · catalog forgets its policy, done |
 //! | snapshot | engine has it · catalog: READY, done |
 //!
 //! So the data path never serves a volume that the catalog does not know, and no volume is deleted
@@ -37,7 +38,7 @@
 //! is deleted again after a crash. The tombstone is removed when the node has reached the point
 //! after the deletion ([`JobContext::delete_deferred`], [`JobContext::settle`]).
 
-use crate::accept::{self, Render, move_lane, split_lane, vault_lane};
+use crate::accept::{self, Render, move_lane, split_lane, tree_lane, vault_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot, call};
 use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
@@ -308,6 +309,7 @@ impl JobContext {
             Job::TakeBackup(name) => self.take_backup(name).await,
             Job::DeleteBackup(name) => self.delete_backup(name).await,
             Job::RestoreFiles { .. } => self.restore_files(job).await,
+            Job::DeleteTree { key, number, .. } => self.delete_tree(key, *number).await,
             _ => Err(never_pending(job)),
         };
         let outcome = match result {
@@ -529,6 +531,29 @@ impl JobContext {
             return Err(refusal);
         }
         Ok(())
+    }
+
+    async fn delete_tree(&self, key: &Arc<str>, number: u32) -> Result<(), Refusal> {
+        let of = key.to_string();
+        let deleted = self.ask_for_long(move |node| match node.delete_tree(&of, number) {
+            // The volume was deleted meanwhile.
+            Err(BackendError::NotFound(_)) => Ok(()),
+            other => other,
+        });
+        deleted.await.map_err(|error| failure(&error))?;
+        let written = self.store.commit_with_retry(|tx| {
+            let volume = tx
+                .view
+                .volumes
+                .values()
+                .find(|volume| volume.key == *key)
+                .cloned();
+            let next = volume.and_then(|volume| rules::trees::forget(&tx.view, &volume, number));
+            if let Some(next) = next {
+                tx.put_volume(next);
+            }
+        });
+        written.await.map(drop)
     }
 
     async fn take(&self, name: &SnapshotName, early: Option<Early>) -> Result<(), Refusal> {
@@ -792,6 +817,7 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
                 Job::Split(_) => split_lane(id),
                 Job::Move(_) => move_lane(id),
                 Job::RestoreFiles { ref backup, .. } => vault_lane(view, &backup.vault),
+                Job::DeleteTree { number, .. } => tree_lane(id, number),
                 _ => id,
             }
         }

@@ -352,6 +352,14 @@ pub enum Mutation {
     },
     /// Copy single files of a backup into a volume. The operation ends when that is complete.
     RestoreFiles(VolumeName, RestoreFiles),
+    /// Delete a qtree of a volume with all that is in it, and its quota rule. The operation ends
+    /// when nothing of it is left; its name is free before that.
+    DeleteTree {
+        /// The volume.
+        of: VolumeName,
+        /// Number of the qtree.
+        number: u32,
+    },
     /// Copy the blocks that a clone shares with its origin, so that neither depends on the other.
     /// The operation ends when that is complete; the volume is in use meanwhile.
     SplitVolume(VolumeName),
@@ -448,6 +456,7 @@ impl Mutation {
             | Mutation::RevertVolume { name, .. }
             | Mutation::RestoreFiles(name, _)
             | Mutation::MoveVolume(name, _)
+            | Mutation::DeleteTree { of: name, .. }
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
             Mutation::RenameVolume { name, to } => Target::Volume(name.place.of(name.surface, to)),
             Mutation::ChangePolicy(name, _) => Target::Relation(name.to_string().into()),
@@ -494,6 +503,7 @@ impl Mutation {
             Mutation::MoveVolume(_, MoveChange::Start { .. }) => "move",
             Mutation::MoveVolume(_, MoveChange::Abort) => "abortMove",
             Mutation::RestoreFiles(..) => "restore",
+            Mutation::DeleteTree { .. } => "deleteQtree",
             Mutation::RenameSnapshot { .. } | Mutation::RenameVolume { .. } => "rename",
             Mutation::ChangePolicy(_, change) => change.verb(),
             Mutation::RevertVolume { .. } => "revert",

@@ -124,8 +124,11 @@ pub(crate) async fn resume(context: &Arc<JobContext>) {
         if let Some(place) = context.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "resuming operation");
             let context = Arc::clone(context);
-            // A split or a move takes as long as there is data, and no caller has to wait for it.
-            let aside = matches!(operation.job, Job::Split(_) | Job::Move(_));
+            // These take as long as there is data, and no caller has to wait for them.
+            let aside = matches!(
+                operation.job,
+                Job::Split(_) | Job::Move(_) | Job::DeleteTree { .. }
+            );
             let run = async move { context.run(Operation::clone(&operation), place, None).await };
             match aside {
                 true => drop(tokio::spawn(run)),

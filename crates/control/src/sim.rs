@@ -130,6 +130,8 @@ struct State {
     /// Number of calls until the stop, and true to stop after the call's effect.
     stop: Option<(u64, bool)>,
     facts: Facts,
+    /// True to let deletions of qtrees take until the next restart.
+    trees_stay: bool,
     /// Domain that the node is a member of.
     domain: Option<String>,
     /// Backups of each vault.
@@ -181,6 +183,7 @@ impl SimBackend {
     pub fn revive(&self) {
         let mut state = self.lock();
         state.stop = None;
+        state.trees_stay = false;
         state.stopped = false;
         state.life += 1;
         state.published = None;
@@ -265,6 +268,20 @@ impl SimBackend {
     /// Sets physical space and settings.
     pub fn set_facts(&self, facts: Facts) {
         self.lock().facts = facts;
+    }
+
+    /// Lets deletions of qtrees take until the next restart.
+    pub fn keep_trees(&self) {
+        self.lock().trees_stay = true;
+    }
+
+    /// Returns the qtrees of a volume.
+    pub fn trees_of(&self, key: &str) -> Vec<(u32, String)> {
+        let state = self.lock();
+        let volume = state.volumes.get(key);
+        volume
+            .map(|volume| volume.trees.clone())
+            .unwrap_or_default()
     }
 
     /// Makes a qtree without the control plane.
@@ -420,6 +437,20 @@ impl Backend for SimBackend {
         Ok(volume
             .map(|volume| volume.trees.clone())
             .unwrap_or_default())
+    }
+
+    fn delete_tree(&self, key: &str, number: u32) -> Result<(), BackendError> {
+        let state = self.lock();
+        if state.trees_stay {
+            return self.killed(state);
+        }
+        drop(state);
+        self.call("delete_tree", |state| {
+            let volume = state.volumes.get_mut(key);
+            let volume = volume.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))?;
+            volume.trees.retain(|(had, _)| *had != number);
+            Ok(())
+        })
     }
 
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError> {

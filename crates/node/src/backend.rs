@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -57,6 +58,8 @@ pub struct Node {
     overcommit: Option<f64>,
     smb_off: bool,
     backups: Option<Arc<Backups>>,
+    /// The server stops.
+    stopping: AtomicBool,
 }
 
 /// Membership of Active Directory domains.
@@ -198,11 +201,14 @@ impl Node {
             overcommit: parts.overcommit,
             smb_off: parts.smb_off,
             backups: parts.backups,
+            stopping: AtomicBool::new(false),
         }
     }
 
-    /// Ends running backups and restorations soon; the next start resumes them.
-    pub fn stop_backups(&self) {
+    /// Ends running backups, restorations and deletions of qtrees soon; the next start resumes
+    /// them.
+    pub fn stop_jobs(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
         if let Some(backups) = &self.backups {
             backups.stop();
         }
@@ -526,6 +532,18 @@ impl Backend for Node {
         let trees = trees.map_err(failed("volume", key))?.into_iter();
         let named = trees.map(|tree| (tree.number, String::from_utf8_lossy(&tree.name).into()));
         Ok(named.collect())
+    }
+
+    fn delete_tree(&self, key: &str, number: u32) -> Outcome<()> {
+        let volume = self.find(key)?;
+        let deletion = crate::qtrees::Deletion {
+            volume: &volume,
+            claims: &self.vfs.claims,
+            now: self.clock.now(),
+            stopping: &self.stopping,
+        };
+        let lsn = deletion.run(number).map_err(failed("volume", key))?;
+        self.engine.wait_durable(lsn).map_err(failed("volume", key))
     }
 
     fn create_volume(&self, spec: &VolumeSpec) -> Outcome<VolumeState> {

@@ -23,6 +23,7 @@ pub mod health;
 pub mod metrics;
 pub mod os;
 pub mod port;
+pub mod qtrees;
 pub mod room;
 pub mod scrub;
 pub mod scrub_counters;

@@ -1,14 +1,21 @@
 //! Qtrees of volumes, in ONTAP's words. The engine has them, and nothing else: the catalog only has
-//! their quota rules and their own export policies. So each change is a line of the audit log, and
-//! no operation.
+//! their quota rules and their own export policies. So a change is a line of the audit log, and no
+//! operation; a deletion is one, since it takes as long as there are files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_control::{Assign, Mutation, NamedKind, PolicyName, Surface, TreePolicy, VolumeChange};
+use weir_base::Ino;
+use weir_control::backend::DELETED_TREE;
+use weir_control::{
+    Assign, Mutation, NamedKind, Outcome, PolicyName, Surface, TreePolicy, VolumeChange,
+};
+use weir_node::qtrees::recall;
 use weir_ontap::cluster::{Failure, Reason};
-use weir_ontap::storage::{Qtree, QuotaTarget};
+use weir_ontap::storage::Qtree;
 use weir_relations::model::Path;
+use weir_vfs::claims::Event;
+use weir_vfs::{FileId, Namespace};
 use weir_volume::{EngineContext, FsError, SetAttr, Tree, Volume};
 
 use crate::storage::DEFAULT;
@@ -24,7 +31,8 @@ const PERMISSIONS: u32 = 0o755;
 /// Returns the reason why a qtree cannot have this name.
 fn unfit(name: &str) -> Option<String> {
     let wrong = |c: char| c == '/' || c.is_control();
-    let reserved = [".", "..", ".snapshot", "~snapshot"].contains(&name);
+    let own = [".", "..", ".snapshot", "~snapshot"].contains(&name);
+    let reserved = own || name.starts_with(DELETED_TREE);
     match name.is_empty() || name.len() > MAX_QTREE_NAME || name.contains(wrong) || reserved {
         true => Some(format!(
             "Invalid qtree name \"{}\": 1 to {MAX_QTREE_NAME} bytes without \"/\" and control characters, and none that the server has itself.",
@@ -53,7 +61,16 @@ fn failed(volume: &Path, name: &str, error: FsError) -> Failure {
         "Qtree \"{name}\" of volume \"{}\" in Vserver \"{}\": {why} ({error}).",
         volume.volume, volume.vserver
     );
-    Failure::new(reason, why)
+    let failure = Failure::new(reason, why);
+    match error {
+        FsError::ReadOnly => failure.by("VOLUME_READ_ONLY"),
+        _ => failure,
+    }
+}
+
+/// Returns false for a qtree that is being deleted.
+fn is_there(tree: &Tree) -> bool {
+    !tree.name.starts_with(DELETED_TREE.as_bytes())
 }
 
 fn shown(volume: &Path, tree: Tree, export_policy: Option<String>) -> Qtree {
@@ -86,7 +103,7 @@ impl AsUser {
                 continue;
             }
             match engine.trees(self.server.clock.now()) {
-                Ok(trees) => all.extend(trees.into_iter().map(|tree| {
+                Ok(trees) => all.extend(trees.into_iter().filter(is_there).map(|tree| {
                     let own = volume.trees.get(&tree.number);
                     let own = own.map(|own| match (&own.unknown, policies.get(&own.policy)) {
                         (Some(_), _) => NOBODY.to_owned(),
@@ -240,6 +257,15 @@ impl AsUser {
         if to.is_none() && permissions.is_none() {
             return Ok(());
         }
+        let root = volume.root();
+        let mut changes = Vec::new();
+        if permissions.is_some() {
+            changes.push((tree.ino, Event::Attributes));
+        }
+        if to.is_some_and(|to| to != name) {
+            changes.extend([(root, Event::Entries), (tree.ino, Event::Name)]);
+        }
+        self.recall(&volume, &changes);
         self.noted("update", (path, name), || {
             let mut lsn = Ok(None);
             if permissions.is_some() {
@@ -253,7 +279,7 @@ impl AsUser {
                 lsn = done.map(|done| done.lsn);
             }
             if let (Ok(_), Some(to)) = (&lsn, to.filter(|to| *to != name)) {
-                let (root, mut cx) = (volume.root(), EngineContext::new(now));
+                let mut cx = EngineContext::new(now);
                 let (from, to) = (name.as_bytes(), to.as_bytes());
                 let done = volume.drive_blocking(&mut cx, |cx| {
                     // A folder's rename replaces an empty one.
@@ -268,27 +294,46 @@ impl AsUser {
             }
             let durable = lsn.and_then(|lsn| self.server.engine.wait_durable(lsn));
             durable.map_err(|error| failed(path, to.unwrap_or(name), error))
-        })
+        })?;
+        // What was granted meanwhile.
+        let file = |ino| FileId {
+            volume: volume.id(),
+            ino,
+            namespace: Namespace::Live,
+        };
+        for (ino, event) in changes {
+            self.server.counters.vfs.claims.recall(file(ino), event);
+        }
+        Ok(())
     }
 
+    /// Waits until clients have returned what they cache of these inodes of a volume.
+    fn recall(&self, volume: &Volume, changes: &[(Ino, Event)]) {
+        let server = &self.server;
+        let stopping = || server.replication.stopping();
+        let claims = &server.counters.vfs.claims;
+        recall((claims, volume), changes, &server.runtime, &stopping);
+    }
+
+    /// Deletes a qtree: its name at once, what is in it as an operation of the control plane.
     pub(crate) fn delete_qtree(&self, path: &Path, name: &str) -> Answer<()> {
         let volume = self.volume_with_qtrees(path)?;
-        let now = self.server.clock.now();
-        let tree = volume.tree_named(now, name.as_bytes());
+        let tree = volume.tree_named(self.server.clock.now(), name.as_bytes());
         let tree = tree.map_err(|error| failed(path, name, error))?;
-        self.noted("delete", (path, name), || {
-            let stopping = || self.server.replication.stopping();
-            let gone = volume.remove_all(now, name.as_bytes(), &stopping);
-            let durable = gone.and_then(|lsn| self.server.engine.wait_durable(lsn));
-            durable.map_err(|error| failed(path, name, error))
-        })?;
-        if self.volume(path)?.trees.contains_key(&tree.number) {
-            self.set_export_policy(path, tree.number, "")?;
+        if volume.mirror().is_some() {
+            return Err(failed(path, name, FsError::ReadOnly));
         }
-        let target = QuotaTarget::Tree(tree.number);
-        match self.remove_quota(path, target) {
-            Err(why) if why.reason != Reason::NotFound => Err(why),
-            _ => Ok(()),
+        let changes = [(volume.root(), Event::Entries), (tree.ino, Event::Name)];
+        self.recall(&volume, &changes);
+        let mutation = Mutation::DeleteTree {
+            of: self.volume(path)?.name.clone(),
+            number: tree.number,
+        };
+        let (control, runtime) = (&self.server.control, &self.server.runtime);
+        let begun = runtime.block_on(control.submit(mutation, &self.actor));
+        match &begun.map_err(|why| refusal(&why))?.outcome {
+            Some(Outcome::Failed(why)) => Err(refusal(why)),
+            Some(_) | None => Ok(()),
         }
     }
 }

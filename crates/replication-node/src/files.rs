@@ -204,11 +204,7 @@ impl Transfer<'_> {
             ino,
             namespace: Namespace::Live,
         };
-        let claims = &self.service.counters.vfs.claims;
-        match claims.names(file, claims::Actor::Stateless, event, claims::Style::Unix) {
-            claims::Passage::Breaking(ticket) => Some(ticket),
-            _ => None,
-        }
+        self.service.counters.vfs.claims.recall(file, event)
     }
 
     /// Waits until no client caches the file that is about to be replaced, or its directory's

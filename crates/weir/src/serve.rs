@@ -493,7 +493,7 @@ impl Running {
         drop(self.watch);
         drop(self.sampler);
         // No more changes from outside; what was begun is in the catalog.
-        self.storage.node().stop_backups();
+        self.storage.node().stop_jobs();
         drop(self.plane);
         self.event_loops.stop();
         // No client claims anything any more: what each has is known.

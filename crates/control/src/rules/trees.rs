@@ -6,8 +6,10 @@
 //! the volume's own would admit more clients than the qtree had.
 
 use super::named;
+use crate::job::Job;
 use crate::model::{TreeExport, Volume};
 use crate::named::{NamedKind, NamedPolicy};
+use crate::quota::QuotaSubject;
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 use std::collections::BTreeMap;
@@ -62,6 +64,44 @@ pub fn resolve(view: &View, project: &str, names: &TreePolicies) -> BTreeMap<u32
     };
     let all = names.iter().map(|(number, name)| (*number, one(name)));
     all.collect()
+}
+
+/// Returns the volume without the quota rule of a qtree that goes. The qtree's export policy stays
+/// while it is being deleted, and while snapshots may have it.
+pub fn delete(volume: &Volume, number: u32) -> Volume {
+    let mut next = volume.clone();
+    let subject = QuotaSubject::Tree(number);
+    next.quotas.rules.retain(|rule| rule.subject != subject);
+    next.revision += 1;
+    next
+}
+
+/// Returns the volume without the export policy of a qtree that is gone; `None` if it has none, or
+/// if snapshots may have the qtree.
+pub fn forget(view: &View, volume: &Volume, number: u32) -> Option<Volume> {
+    let kept = view.snapshots(&volume.name, None).next().is_some();
+    if kept || !volume.trees.contains_key(&number) {
+        return None;
+    }
+    let mut next = volume.clone();
+    next.trees.remove(&number);
+    Some(next)
+}
+
+/// Refuses to give a volume other contents while a qtree of it is being deleted: the deletion would
+/// go on in these.
+pub fn check_none_deleted(view: &View, volume: &Volume) -> Result<(), Refusal> {
+    let mut pending = view.pending.keys().filter_map(|name| view.operation(name));
+    let deletes = |job: &Job| matches!(job, Job::DeleteTree { key, .. } if *key == volume.key);
+    match pending.any(|operation| deletes(&operation.job)) {
+        false => Ok(()),
+        true => {
+            let id = &volume.name.id;
+            let words =
+                format!("a qtree of volume {id} is being deleted; try again when that has ended");
+            Err(Refusal::new(Status::Aborted, "RESOURCE_BUSY", words))
+        }
+    }
 }
 
 /// Refuses more export policies of qtrees than a volume can have.

@@ -233,3 +233,62 @@ async fn a_copy_follows_its_source_except_for_what_was_set_at_the_copy() {
     bench.control.follow_trees(&key, &second).await.unwrap();
     assert_eq!(admitted(&bench, "copy"), [(9, eleven)]);
 }
+
+#[tokio::test]
+async fn the_deletion_of_a_qtree_goes_on_after_a_restart() {
+    let mut bench = setting().await;
+    let key = bench.control.view().volume(&vol("a")).unwrap().key.clone();
+    bench.node.add_tree(&key, 7, "homes");
+    let rule = crate::NewQuotaRule {
+        subject: crate::QuotaSubject::Tree(7),
+        limits: crate::QuotaLimits {
+            bytes: 1 << 30,
+            ..Default::default()
+        },
+        description: String::new(),
+        labels: Default::default(),
+        extra: Default::default(),
+    };
+    bench.node.set_facts(Default::default());
+    let name = vol("a").quota_rule("q");
+    bench.done(Mutation::CreateQuotaRule(name, rule)).await;
+    let snapshot = vol("a").snapshot("s");
+    let taken = Mutation::CreateSnapshot(snapshot.clone(), NewSnapshot::default());
+    bench.done(taken).await;
+    // The node stops within the deletion: the name is gone, and the rest goes on later.
+    bench.node.keep_trees();
+    let control = Arc::clone(&bench.control);
+    let deletion = Mutation::DeleteTree {
+        of: vol("a"),
+        number: 7,
+    };
+    let begun = tokio::spawn(async move { control.submit(deletion, &Actor::local()).await });
+    while bench.control.view().pending.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let view = bench.control.view();
+    assert!(view.volume(&vol("a")).unwrap().quotas.rules.is_empty());
+    let revert = Mutation::RevertVolume {
+        name: vol("a"),
+        snapshot: "s".to_owned(),
+    };
+    assert_eq!(bench.refused(revert).await.reason, "RESOURCE_BUSY");
+    begun.abort();
+    bench.restart(2).await;
+    while !bench.control.view().pending.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.node.trees_of(&key), []);
+    let view = bench.control.view();
+    // The snapshot may have it.
+    assert!(view.volume(&vol("a")).unwrap().trees.contains_key(&7));
+    drop(view);
+    bench.done(Mutation::DeleteSnapshot(snapshot)).await;
+    let again = Mutation::DeleteTree {
+        of: vol("a"),
+        number: 7,
+    };
+    bench.done(again).await;
+    let view = bench.control.view();
+    assert!(!view.volume(&vol("a")).unwrap().trees.contains_key(&7));
+}

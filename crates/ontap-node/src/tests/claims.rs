@@ -171,3 +171,58 @@ fn caches_of_a_file_are_recalled_before_it_is_replaced_by_what_is_restored() {
     let now = files::now(&near.engine_volume("a"), "one").unwrap();
     assert_eq!(now.len(), 500_001);
 }
+
+/// A qtree is deleted after clients have returned what they cache of it and of what is in it.
+#[test]
+fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
+    let station = Station::new(61);
+    station.does("volume qtree create -vserver SVM -volume a -qtree q");
+    let holder = Holder::of(&station);
+    let claims = &station.vfs.claims;
+    let volume = station.engine_volume("a");
+    let now = Time { secs: 1, nanos: 0 };
+    let tree = volume.tree_named(now, b"q").unwrap();
+    let mut cx = EngineContext::new(now);
+    let (how, attrs) = (CreateHow::Unchecked, SetAttr::default());
+    volume
+        .drive_blocking(&mut cx, |cx| volume.create(cx, tree.ino, b"f", how, &attrs))
+        .unwrap();
+    let (root, folder) = (holder.takes("a", b"."), holder.takes("a", b"q"));
+    let asked = |cached: FileId| {
+        loop {
+            let (_, _, notices) = holder.has();
+            let is_it = |n: &Notice| matches!(n, Notice::Break { file, .. } if *file == cached);
+            if notices.iter().any(is_it) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let line = "volume qtree rename -vserver SVM -volume a -qtree q -newname r";
+        let renamed = scope.spawn(|| station.does(line));
+        for cached in [root, folder] {
+            asked(cached);
+            assert!(
+                volume.tree_named(now, b"q").is_ok(),
+                "not before it is returned"
+            );
+            assert!(claims.acknowledge(cached, &holder.owner, Caching::NONE));
+        }
+        renamed.join().unwrap();
+    });
+    assert_eq!(volume.tree_named(now, b"r").unwrap().number, tree.number);
+    let file = holder.takes("a", b"r");
+    std::thread::scope(|scope| {
+        let line = "volume qtree delete -vserver SVM -volume a -qtree r";
+        let deleted = scope.spawn(|| station.does(line));
+        asked(file);
+        assert!(
+            volume.tree_named(now, b"r").is_ok(),
+            "not before it is returned"
+        );
+        assert!(claims.acknowledge(file, &holder.owner, Caching::NONE));
+        deleted.join().unwrap();
+    });
+    assert_eq!(volume.trees(now).unwrap().len(), 0);
+}

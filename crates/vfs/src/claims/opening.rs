@@ -3,7 +3,7 @@
 use super::file::opens::Open;
 use super::ledger::OPEN;
 use super::rules::{Event, Style};
-use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range, Who};
+use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range, Ticket, Who};
 use super::{Claims, Effects, Shard};
 use crate::handle::FileId;
 
@@ -242,6 +242,15 @@ impl Claims {
         self.in_shard(file, |shard, effects| {
             self.try_names(shard, file, actor, event, style, effects)
         })
+    }
+
+    /// Breaks clients' caches of a file for a change of this kind that the server itself makes.
+    /// Returns the ticket of a break that should end before the change.
+    pub fn recall(&self, file: FileId, event: Event) -> Option<Ticket> {
+        match self.names(file, Actor::Stateless, event, Style::Unix) {
+            Passage::Breaking(ticket) => Some(ticket),
+            Passage::Free | Passage::Denied | Passage::Locked => None,
+        }
     }
 
     fn try_names(

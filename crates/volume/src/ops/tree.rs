@@ -129,7 +129,8 @@ impl Volume {
 
     /// Removes a directory of the root directory with all that is below it. Blocks until it is
     /// gone, and does without what others remove meanwhile. The removal is durable once the log
-    /// has reached the result. `stopped` is asked between two removals.
+    /// has reached the result. `before` is called with a directory and some of its entries, before
+    /// these are removed; `stopped` between two removals.
     ///
     /// # Errors
     /// `NotFound`, `NotDir`, `ReadOnly`, `Io`; `Delay` if it was stopped; `Invalid` if the
@@ -138,6 +139,7 @@ impl Volume {
         &self,
         now: Time,
         name: &[u8],
+        before: &dyn Fn(Ino, &[Ino]),
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Lsn>, FsError> {
         let run = |op: &mut dyn FnMut(&mut EngineContext) -> Result<Option<Lsn>, Stop>| {
@@ -156,7 +158,10 @@ impl Volume {
                 return Err(FsError::Delay);
             }
             let entries = self.some_entries(now, dir)?;
+            let files: Vec<Ino> = entries.iter().map(|(_, ino, _)| *ino).collect();
+            before(dir, &files);
             if entries.is_empty() {
+                before(parent, &[dir]);
                 let gone = run(&mut |cx| Ok(self.rmdir(cx, parent, &name)?.lsn));
                 match gone {
                     // Others have made something in it.
