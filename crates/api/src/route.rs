@@ -415,6 +415,12 @@ pub static ROUTES: &[Route] = routes! {
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
+    Patch Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
+    Patch Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
+    Delete Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
+    Delete Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
+    Post Netapp "projects/*/locations/*/kmsConfigs/*:encrypt" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
+    Post Netapp "projects/*/locations/*/kmsConfigs/*:verify" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
     Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group", "Name the clients in the volume's export policy");
 

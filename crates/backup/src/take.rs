@@ -45,7 +45,7 @@ pub fn take(
             false => Err(BackupError::Exists(name.to_owned())),
         };
     }
-    let base = base.filter(|base| is_held(source.volume, base));
+    let base = base.filter(|base| precedes(source, base) && is_held(source.volume, base));
     let identity = base.and_then(Backup::identity);
     let mut outgoing = Outgoing::new(source.volume, identity, source.snapshot)?;
     let lists = base.map(Backup::lists).transpose()?.unwrap_or_default();
@@ -79,6 +79,14 @@ pub fn take(
 }
 
 /// True if the volume has the snapshot of a backup, with the same contents.
+/// Returns true if a backup is of a snapshot that was taken before that of the source: differences
+/// lead from the older to the newer one.
+fn precedes(source: &Source<'_>, base: &Backup) -> bool {
+    let number = |identity| source.volume.snapshot_with(identity).map(|s| s.id);
+    let base = base.identity().and_then(number);
+    base.is_some() && base < number(source.snapshot)
+}
+
 fn is_held(volume: &Arc<Volume>, base: &Backup) -> bool {
     let Some(identity) = base.identity() else {
         return false;
