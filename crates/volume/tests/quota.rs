@@ -239,7 +239,8 @@ impl Run {
                 let gone = run(vol, |cx| vol.rmdir(cx, root, name.as_bytes()));
                 assert_eq!(gone.err(), full.then_some(FsError::NotEmpty));
                 if full {
-                    vol.remove_all(now(), name.as_bytes(), &|| false).unwrap();
+                    vol.remove_all(now(), name.as_bytes(), &|_, _| (), &|| false)
+                        .unwrap();
                 }
                 self.named.retain(|path, _| !path.starts_with(&below));
                 self.trees.remove(&name);
@@ -743,10 +744,11 @@ fn nothing_leaves_its_tree() {
         at = common::mkdir(&vol, at, "below");
     }
     assert_eq!(
-        vol.remove_all(now(), b"renamed", &|| true),
+        vol.remove_all(now(), b"renamed", &|_, _| (), &|| true),
         Err(FsError::Delay)
     );
-    vol.remove_all(now(), b"renamed", &|| false).unwrap();
+    vol.remove_all(now(), b"renamed", &|_, _| (), &|| false)
+        .unwrap();
     assert_eq!(names(&vol), ["q2"]);
     vol.set_quotas(rules(&[(id, bytes(9))])).unwrap();
     engine.cp_now().unwrap();
