@@ -10,7 +10,7 @@ import unittest
 
 from ceph import WEIR
 from cluster import OnNodes
-from nfs3 import NOENT, Failed, Nfs3
+from nfs3_client import NOENT, Failed, Nfs3
 
 PLACE = "projects/p1/locations/us-central1"
 POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
