@@ -330,7 +330,8 @@ impl Member {
     }
 
     /// Asks the constituent that has an inode for it, and for what an entry of it names. It is
-    /// asked again until it answers or the signal is dropped.
+    /// asked again until it answers or the signal is dropped. A change that is decided and has not
+    /// ended there may not be seen yet.
     #[must_use]
     pub fn inspect(&self, ino: Ino, name: Option<&[u8]>) -> Arc<Signal<Result<Seen, Refusal>>> {
         let answer = Arc::new(Signal::default());

@@ -272,6 +272,8 @@ fn changes_of_several_constituents_are_carried_out_although_messages_are_lost() 
     };
     assert_eq!(done(&remove(b, "g")), Ok(None));
     assert_eq!(done(&remove(ROOT, "h")), Ok(None));
+    // The constituent with the file hears of the decision.
+    settle(&servers);
     let gone = wait(servers[0].member().inspect(file, None));
     assert_eq!(gone, Err(Refusal::Stale), "with its last link");
     let rmdir = |directory, name: &str| Request::RemoveDirectory {

@@ -95,7 +95,7 @@ fn a_second_server_is_refused_and_the_first_goes_on() {
     let check = weir(&["check", data.path().to_str().unwrap()]);
     assert!(!check.status.success());
     assert!(
-        String::from_utf8_lossy(&check.stderr).contains("in use"),
+        String::from_utf8_lossy(&check.stderr).contains("is serving it (stop it first)"),
         "{check:?}"
     );
     serves(&mut first.connect());
