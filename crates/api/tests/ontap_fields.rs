@@ -21,6 +21,7 @@ async fn node() -> Node {
     let line = |line: &str| execute(line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
     line("snapshot create -vserver SVM -volume src -snapshot s1 -snapmirror-label daily");
     line("volume qtree create -vserver SVM -volume src -qtree q1");
+    line("snapmirror create -source-path SVM:src -destination-path SVM0:far");
     line("snapmirror create -source-path SVM:src -destination-path SVM:dst -schedule daily");
     line("snapmirror initialize -destination-path SVM:dst");
     // Each listing moves the transfer on.
@@ -30,7 +31,6 @@ async fn node() -> Node {
         .iter()
         .any(|r| r.transfer.is_some())
     {}
-    line("snapmirror create -source-path SVM:src -destination-path SVM0:far");
     line("vserver cifs share create -vserver SVM -share-name s -path /src");
     line("snapmirror policy create -policy own -comment c");
     line("job schedule interval create -name even -minutes 7");

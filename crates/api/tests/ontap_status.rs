@@ -189,13 +189,6 @@ fn changes() -> Vec<Change> {
         ),
         ("PATCH", "@copy", json!({"throttle": 4096}), ByJob, ""),
         ("POST", "@copy/transfers", json!({}), AtOnce, "transfer"),
-        (
-            "PATCH",
-            "@transfer",
-            json!({"state": "aborted"}),
-            AtOnce,
-            "",
-        ),
         ("DELETE", "@copy", Value::Null, ByJob, ""),
     ]
 }
