@@ -17,11 +17,11 @@ use weir_ontap::{Cluster as _, execute};
 
 /// Returns a node that has a record of every resource.
 async fn node() -> Node {
-    let n = Node::over(Script::running(&["SVM:src", "SVM:dst", "SVM0:far"])).await;
+    let n = Node::over(Script::running(&["SVM:src", "SVM:dst", "A:far"])).await;
     let line = |line: &str| execute(line, &*n.script).unwrap_or_else(|e| panic!("{line}: {e}"));
     line("snapshot create -vserver SVM -volume src -snapshot s1 -snapmirror-label daily");
     line("volume qtree create -vserver SVM -volume src -qtree q1");
-    line("snapmirror create -source-path SVM:src -destination-path SVM0:far");
+    line("snapmirror create -source-path SVM:src -destination-path A:far");
     line("snapmirror create -source-path SVM:src -destination-path SVM:dst -schedule daily");
     line("snapmirror initialize -destination-path SVM:dst");
     // Each listing moves the transfer on.
