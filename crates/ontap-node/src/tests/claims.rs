@@ -188,15 +188,18 @@ fn caches_are_recalled_before_a_qtree_is_changed_and_deleted() {
         .drive_blocking(&mut cx, |cx| volume.create(cx, tree.ino, b"f", how, &attrs))
         .unwrap();
     let (root, folder) = (holder.takes("a", b"."), holder.takes("a", b"q"));
-    let asked = |cached: FileId| {
-        loop {
+    // Breaks of several files come together.
+    let mut broken = Vec::new();
+    let mut asked = |cached: FileId| {
+        while !broken.contains(&cached) {
             let (_, _, notices) = holder.has();
-            let is_it = |n: &Notice| matches!(n, Notice::Break { file, .. } if *file == cached);
-            if notices.iter().any(is_it) {
-                break;
-            }
+            broken.extend(notices.into_iter().filter_map(|notice| match notice {
+                Notice::Break { file, .. } => Some(file),
+                _ => None,
+            }));
             std::thread::yield_now();
         }
+        broken.retain(|file| *file != cached);
     };
     std::thread::scope(|scope| {
         let line = "volume qtree rename -vserver SVM -volume a -qtree q -newname r";
