@@ -103,10 +103,12 @@ for first in ("sudo -u postgres createuser --pwprompt weir", "sudo -u postgres c
               "gcloud netapp volumes create db --location=local --storage-pool=fast --capacity=1024 --share-name=db --protocols=nfsv3",
               "weir aggregate create agg1 --on rados:weir --nfs 10.0.0.101:2049 --address 10.0.0.101/24@eth0 --memory 4G --data /var/lib/weir-node",
               "weir volumes move projects/p/locations/l/volumes/db --to fast-b",
+              "weir volumes move projects/p/locations/l/volumes/db --show", "weir volumes move projects/p/locations/l/volumes/db --abort",
               "weir cluster show --data /var/lib/weir-node", "cluster     3 nodes, 2 aggregates; n1 leads, in term 1"):
     NOT_RUN["docs/operating/cluster.md", first] = "needs three machines and a Ceph; conformance/cluster/run has both"
 
-NOT_RUN["docs/operating/large-volumes.md", "export CLOUDSDK_API_ENDPOINT_OVERRIDES_NETAPP=http://127.0.0.1:8049/netapp/"] = (
+NOT_RUN["docs/operating/large-volumes.md", "gcloud netapp volumes create scratch --location=local --storage-pool=pool-a --capacity=30720 "
+        "--share-name=scratch --protocols=nfsv3 --large-capacity=true --multiple-endpoints=true"] = (
     "needs a cluster of three aggregates; conformance/cluster/run test_large has one")
 
 for first in ("weir ad join example.com --user Administrator --data ./weir-data", "weir ad testjoin", "weir ad leave --user Administrator",
