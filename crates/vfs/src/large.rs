@@ -1,6 +1,5 @@
 //! The constituents of large volumes that this server has, and file handles of large volumes.
 
-use arc_swap::ArcSwap;
 use std::sync::{Arc, OnceLock};
 use weir_base::signal::Signal;
 use weir_base::{Ino, VolumeId};
@@ -8,6 +7,7 @@ use weir_large::{Constituent, Link, Member, ROOT, Refusal, Reply, Seen};
 
 use crate::directory::{Directory, Remote};
 use crate::handle::{FileId, HANDLE_BYTES, LargeFile, Namespace};
+use crate::rare::Rare;
 
 /// The link to other servers, once there is one. Frames before that are dropped.
 #[derive(Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Steps {
 #[derive(Default)]
 pub struct Constituents {
     /// At most one of a large volume.
-    members: ArcSwap<Vec<Arc<Member>>>,
+    members: Rare<Vec<Arc<Member>>>,
     link: Arc<LateLink>,
 }
 
@@ -59,38 +59,35 @@ impl Constituents {
 
     /// Adds a constituent.
     pub fn add(&self, member: &Arc<Member>) {
-        self.members.rcu(|members| {
-            let others = members.iter();
-            let others = others.filter(|one| one.volume().id() != member.volume().id());
-            others.chain([member]).cloned().collect::<Vec<_>>()
+        self.members.change(|members| {
+            members.retain(|one| one.volume().id() != member.volume().id());
+            members.push(Arc::clone(member));
         });
+    }
+
+    fn member(&self, is: impl Fn(&Member) -> bool) -> Option<Arc<Member>> {
+        let members = self.members.read()?;
+        members.iter().find(|one| is(one)).cloned()
     }
 
     /// Returns the constituent that a volume is.
     pub fn find(&self, volume: VolumeId) -> Option<Arc<Member>> {
-        let members = self.members.load();
-        let mut members = members.iter();
-        members.find(|one| one.volume().id() == volume).cloned()
+        self.member(|one| one.volume().id() == volume)
     }
 
     /// Removes the constituent that a volume is, and ends its thread.
     pub fn remove(&self, volume: VolumeId) {
         if let Some(member) = self.find(volume) {
-            self.members.rcu(|members| {
-                let others = members.iter();
-                let others = others.filter(|one| one.volume().id() != volume);
-                others.cloned().collect::<Vec<_>>()
-            });
+            self.members
+                .change(|members| members.retain(|one| one.volume().id() != volume));
             member.stop();
         }
     }
 
     /// Takes a frame from another server.
     pub fn deliver(&self, frame: &[u8]) {
-        let members = self.members.load();
         let to = weir_large::frame::destination(frame);
-        let mut members = members.iter();
-        let member = members.find(|one| Some((one.membership().large, one.membership().own)) == to);
+        let member = self.member(|one| Some((one.membership().large, one.membership().own)) == to);
         if let Some(member) = member {
             member.deliver(frame);
         }
@@ -98,9 +95,7 @@ impl Constituents {
 
     /// Returns the handle of a file, if its volume is a constituent.
     pub(crate) fn handle_of(&self, file: FileId) -> Option<[u8; HANDLE_BYTES]> {
-        let members = self.members.load();
-        let mut members = members.iter();
-        let member = members.find(|one| one.volume().id() == file.volume)?;
+        let member = self.find(file.volume)?;
         let membership = member.membership();
         let file = LargeFile {
             large: membership.large,
@@ -133,11 +128,9 @@ impl Constituents {
     /// Verifies a handle of a large volume. Returns its constituent here, and what it names.
     fn verified(&self, handle: &[u8]) -> Option<(Arc<Member>, LargeFile)> {
         let file = LargeFile::of_handle(handle)?;
-        let members = self.members.load();
-        let mut members = members.iter();
-        let member = members.find(|one| one.membership().large == file.large)?;
+        let member = self.member(|one| one.membership().large == file.large)?;
         let right = file.encode(member.membership().secret) == *handle;
-        right.then(|| (Arc::clone(member), file))
+        right.then_some((member, file))
     }
 
     /// Returns the file of a constituent here that a handle names.
@@ -161,14 +154,14 @@ impl Constituents {
     /// Returns the server of the constituent that has an inode, if it is another one.
     pub(crate) fn remote_of(&self, directory: &Directory, file: LargeFile) -> Option<Arc<Remote>> {
         let constituent = Constituent::of_inode(file.ino);
-        let members = self.members.load();
-        let own = members.iter().map(|one| one.membership());
-        let mut own = own.filter(|one| one.large == file.large);
-        match own.any(|one| one.own == constituent) {
-            true => None,
-            false => directory
-                .of_constituent(file.large, constituent.0)
-                .map(Arc::clone),
+        let is_own = |one: &Member| {
+            (one.membership().large, one.membership().own) == (file.large, constituent)
+        };
+        if self.member(is_own).is_some() {
+            return None;
         }
+        directory
+            .of_constituent(file.large, constituent.0)
+            .map(Arc::clone)
     }
 }

@@ -31,6 +31,7 @@ mod opened;
 mod ops;
 mod passage;
 pub mod pipeline;
+mod rare;
 pub mod relocation;
 mod session;
 mod snapdir;

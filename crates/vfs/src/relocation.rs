@@ -12,12 +12,10 @@
 //! A server that has nothing of all this reads one word for each request.
 
 use crate::handle::{AGGREGATE_BYTES, BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
+use crate::rare::{Contents, Rare};
 use crate::signal::Signal;
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use weir_base::VolumeId;
 
 /// Identity under which a volume's handles are made.
@@ -47,7 +45,7 @@ struct Table {
     locals: HashMap<([u8; AGGREGATE_BYTES], VolumeId), VolumeId>,
 }
 
-impl Table {
+impl Contents for Table {
     fn is_empty(&self) -> bool {
         self.held.is_empty() && self.departed.is_empty() && self.origins.is_empty()
     }
@@ -56,30 +54,19 @@ impl Table {
 /// See the module's head.
 #[derive(Default)]
 pub struct Relocations {
-    used: AtomicBool,
-    table: ArcSwap<Table>,
-    /// Held while the table is replaced.
-    changes: Mutex<()>,
+    table: Rare<Table>,
 }
 
 impl Relocations {
-    fn change(&self, change: impl FnOnce(&mut Table)) {
-        let _one = self.changes.lock();
-        let mut table = Table::clone(&self.table.load());
-        change(&mut table);
-        let used = !table.is_empty();
-        self.table.store(Arc::new(table));
-        self.used.store(used, Ordering::Release);
-    }
-
-    fn table(&self) -> Option<arc_swap::Guard<Arc<Table>>> {
-        let used = self.used.load(Ordering::Acquire);
-        used.then(|| self.table.load())
+    /// Returns true if a volume of this server is moving, has moved or came from elsewhere.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.table.is_used()
     }
 
     /// Holds requests about a volume from now on.
     pub fn hold(&self, volume: VolumeId) {
-        self.change(|table| {
+        self.table.change(|table| {
             table.held.entry(volume).or_default();
         });
     }
@@ -87,7 +74,7 @@ impl Relocations {
     /// Evaluates the requests that were held again.
     pub fn release(&self, volume: VolumeId) {
         let mut held = None;
-        self.change(|table| held = table.held.remove(&volume));
+        self.table.change(|table| held = table.held.remove(&volume));
         if let Some(held) = held {
             held.set(());
         }
@@ -96,7 +83,7 @@ impl Relocations {
     /// Forwards requests about a volume to another aggregate from now on, those that are held among
     /// them. `paths` lead to the volume.
     pub fn depart(&self, volume: VolumeId, to: [u8; 16], paths: Vec<String>) {
-        self.change(|table| {
+        self.table.change(|table| {
             table.departed.insert(volume, Departed { to, paths });
         });
         self.release(volume);
@@ -104,7 +91,7 @@ impl Relocations {
 
     /// Makes and verifies a volume's handles by its origin from now on.
     pub fn arrive(&self, volume: VolumeId, origin: Origin) {
-        self.change(|table| {
+        self.table.change(|table| {
             table.origins.insert(volume, origin);
             let former = (origin.key.aggregate(), origin.volume);
             table.locals.insert(former, volume);
@@ -113,10 +100,10 @@ impl Relocations {
 
     /// Forgets a volume that is served no longer.
     pub fn forget(&self, volume: VolumeId) {
-        if self.table().is_none() {
+        if !self.is_used() {
             return;
         }
-        self.change(|table| {
+        self.table.change(|table| {
             table.departed.remove(&volume);
             table.origins.remove(&volume);
             table.locals.retain(|_, local| *local != volume);
@@ -127,13 +114,13 @@ impl Relocations {
     /// Returns the event that requests about a volume wait for, if they are held.
     #[inline]
     pub(crate) fn held(&self, volume: VolumeId) -> Option<Arc<Signal<()>>> {
-        self.table()?.held.get(&volume).cloned()
+        self.table.read()?.held.get(&volume).cloned()
     }
 
     /// Returns the aggregate, by the first bytes of its identity, and the number under which a
     /// volume's handles are made, if it came from another aggregate.
     pub fn origin(&self, volume: VolumeId) -> Option<([u8; AGGREGATE_BYTES], VolumeId)> {
-        let table = self.table()?;
+        let table = self.table.read()?;
         let origin = table.origins.get(&volume)?;
         Some((origin.key.aggregate(), origin.volume))
     }
@@ -141,7 +128,7 @@ impl Relocations {
     /// Returns the identity of the aggregate that a volume has departed to.
     #[inline]
     pub(crate) fn departed(&self, volume: VolumeId) -> Option<[u8; 16]> {
-        Some(self.table()?.departed.get(&volume)?.to)
+        Some(self.table.read()?.departed.get(&volume)?.to)
     }
 
     /// Returns the identity of the aggregate to which the volume at this path, or above it, has
@@ -151,7 +138,7 @@ impl Relocations {
             let below = path.strip_prefix(of.as_str());
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let table = self.table()?;
+        let table = self.table.read()?;
         let mut departed = table.departed.values();
         let found = departed.find(|departed| departed.paths.iter().any(is_in));
         found.map(|departed| departed.to)
@@ -160,7 +147,7 @@ impl Relocations {
     /// Returns the handle of a file; `own` is the key of the aggregate that is served.
     #[inline]
     pub(crate) fn encode(&self, own: &HandleKey, file: FileId) -> [u8; HANDLE_BYTES] {
-        let table = self.table();
+        let table = self.table.read();
         let origin = table.as_ref().and_then(|t| t.origins.get(&file.volume));
         match origin {
             Some(origin) if !matches!(file.namespace, Namespace::Snapshot(_)) => {
@@ -176,7 +163,7 @@ impl Relocations {
     /// Returns the file that a handle names.
     #[inline]
     pub(crate) fn decode(&self, own: &HandleKey, handle: &[u8]) -> Result<FileId, BadHandle> {
-        let Some(table) = self.table() else {
+        let Some(table) = self.table.read() else {
             return own.decode(handle);
         };
         let former = HandleKey::parts_of(handle).ok_or(BadHandle)?;
@@ -282,6 +269,6 @@ mod tests {
         }
         relocations.forget(volume);
         assert_eq!(relocations.departed(volume), None);
-        assert!(!relocations.used.load(Ordering::Relaxed));
+        assert!(!relocations.is_used());
     }
 }

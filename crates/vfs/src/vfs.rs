@@ -171,13 +171,17 @@ impl Vfs {
                 left: false,
             });
         }
+        let (moved, other) = (directory.of_moved(handle), directory.of_handle(handle));
+        if moved.is_none() && other.is_none() && !self.relocations.is_used() {
+            return None;
+        }
         let here = self.file_id(handle);
         let departed = here.ok().and_then(|f| self.relocations.departed(f.volume));
         if let Some(to) = departed {
             let server = Arc::clone(directory.of_aggregate(&to)?);
             return Some(Redirect { server, left: true });
         }
-        if let Some(server) = directory.of_moved(handle) {
+        if let Some(server) = moved {
             // The directory may be older than what this server does.
             let serves = |f: FileId| self.exports().of_volume(f.volume).is_some();
             let left = here.is_ok();
@@ -186,7 +190,7 @@ impl Vfs {
                 left,
             });
         }
-        let server = directory.of_handle(handle).filter(|_| here.is_err())?;
+        let server = other.filter(|_| here.is_err())?;
         Some(Redirect {
             server: Arc::clone(server),
             left: false,
@@ -196,8 +200,9 @@ impl Vfs {
     /// Returns true if requests about the file of `handle` are held, because its volume is about to
     /// move to another server.
     pub fn is_moving(&self, handle: &[u8]) -> bool {
-        let file = self.file_id(handle);
-        file.is_ok_and(|file| self.relocations.held(file.volume).is_some())
+        let file = || self.file_id(handle);
+        self.relocations.is_used()
+            && file().is_ok_and(|file| self.relocations.held(file.volume).is_some())
     }
 
     /// Returns the server to which the volume at `path` has departed.

@@ -46,8 +46,8 @@ pub struct Volume {
     pub(crate) space: Space,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
-    /// Identity of the large volume that it is a constituent of, and its number plus 1.
-    part: OnceLock<(u64, u8)>,
+    /// Its number in the large volume that it is a constituent of, plus 1.
+    part: OnceLock<u8>,
     /// Identity for clients, without the snapshot's part.
     fsid: AtomicU64,
     role: Role,
@@ -307,16 +307,16 @@ impl Volume {
         }
     }
 
-    /// Lets clients see the volume under the identity that it had in another aggregate. In memory
-    /// only: to be called before clients are admitted.
+    /// Lets clients see the volume under another identity than its own. In memory only: to be
+    /// called before clients are admitted.
     pub fn present_as(&self, fsid: u64) {
         self.fsid.store(fsid, Ordering::Relaxed);
     }
 
     /// Returns an identity of the volume, or the snapshot, for clients. It is derived from the
     /// aggregate's identity and the numbers of the volume and the snapshot, so that it survives
-    /// restarts. A volume that came from another aggregate keeps the identity that it had there
-    /// ([`Volume::present_as`]).
+    /// restarts. A volume that came from another aggregate keeps the identity that it had there,
+    /// and a constituent has that of its large volume ([`Volume::present_as`]).
     pub fn fsid(&self) -> u64 {
         let shown_as = match &self.role {
             Role::View(view) if view.shown == Shown::AsSnapshot => view.snapshot,
@@ -336,10 +336,7 @@ impl Volume {
 
     pub(crate) fn attr_of(&self, ino: Ino, st: &InodeState) -> Attr {
         let mut attr = st.attr(ino, self.fsid(), self.counters.base());
-        if let Some((fsid, constituent)) = self.part.get() {
-            attr.fsid = *fsid;
-            attr.constituent = *constituent;
-        }
+        attr.constituent = self.part.get().copied().unwrap_or_default();
         attr
     }
 
@@ -347,12 +344,14 @@ impl Volume {
     /// identity, from now on. Only the first call has an effect.
     pub fn show_as_constituent(&self, fsid: u64, constituent: u8) {
         // Saturates: never, constituents are below 48.
-        let _ = self.part.set((fsid, constituent.saturating_add(1)));
+        if self.part.set(constituent.saturating_add(1)).is_ok() {
+            self.present_as(fsid);
+        }
     }
 
     /// Returns the number by which clients know an inode that an entry or a directory names.
     pub fn shown_number(&self, ino: Ino) -> u64 {
-        let Some((_, constituent)) = self.part.get() else {
+        let Some(constituent) = self.part.get() else {
             return ino.0;
         };
         let (other, local) = (ino.0 >> LOCAL_BITS, ino.0 & ((1 << LOCAL_BITS) - 1));
