@@ -295,7 +295,7 @@ impl AsUser {
             let durable = lsn.and_then(|lsn| self.server.engine.wait_durable(lsn));
             durable.map_err(|error| failed(path, to.unwrap_or(name), error))
         })?;
-        // What was granted meanwhile.
+        // Those that were granted meanwhile.
         let file = |ino| FileId {
             volume: volume.id(),
             ino,

@@ -220,7 +220,7 @@ impl World {
         source.source = Departure::restarted(self.written);
         source.decision = None;
         let mut written = source.clone();
-        // What was being written may be in the catalog.
+        // The row that was being written may be in the catalog.
         if matches!(self.source, Departure::Writing { .. }) {
             written.written = Written::HandedOver;
             written.source = Departure::HandedOver;

@@ -165,7 +165,7 @@ impl Run<'_> {
         let Some(asked) = self.lease(wanted.request) else {
             return Ok(None);
         };
-        // Whether it gets one or not.
+        // Also if none is granted.
         if self.s.leases.is_elsewhere(session, file, &asked) {
             return Err(Status::INVALID_PARAMETER);
         }
