@@ -16,6 +16,9 @@ import urllib.parse
 from ceph import POOL, WEIR, Ceph, OnCluster, free_ports
 
 PASSWORD = "not-to-be-seen"
+PLACE = "projects/p1/locations/us-central1"
+POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
+POOL_BODY = {"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default"}
 
 
 class Postgres:
@@ -45,7 +48,7 @@ class Postgres:
         self.tls = f"{self.tcp}?sslmode=verify-full&sslrootcert={self.certificate}"
 
     def certify(self):
-        """A certificate of its own, and the rule that whoever comes over TCP comes over TLS."""
+        """A certificate of its own, and the rule that clients over TCP need TLS."""
         self.certificate = os.path.join(self.data, "server.crt")
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                  "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
@@ -361,3 +364,16 @@ class OnNodes(OnCluster):
 
     def until(self, what, test, seconds=60):
         Ceph.until(what, test, seconds)
+
+    def ok(self, node, method, path, body=None, **more):
+        """The body of an answer of a node's API that is no refusal."""
+        status, answer = node.ask(method, path, body, **more)
+        self.assertEqual(status, 200, f"{node.name} {method} {path}: {answer}")
+        if isinstance(answer, dict):
+            self.assertNotIn("error", answer)
+        return answer
+
+
+def pool_in(aggregate):
+    """The body of a storage pool in an aggregate."""
+    return {**POOL_BODY, "labels": {"weir-aggregate": aggregate}}

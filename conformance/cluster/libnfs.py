@@ -1,7 +1,6 @@
 """A client of NFSv3: libnfs's calls, each of which waits for its end."""
 
 import ctypes
-import ctypes.util
 import errno
 import os
 

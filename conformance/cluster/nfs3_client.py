@@ -5,7 +5,8 @@ import socket
 import struct
 import time
 
-NFS, MOUNT = 100003, 100005
+from nfs3 import MOUNT, NFS, opaque
+
 OK, NOENT, JUKEBOX = 0, 2, 10008
 UNCHECKED, FILE_SYNC = 0, 2
 
@@ -16,10 +17,6 @@ class Failed(Exception):
     def __init__(self, what, status):
         super().__init__(f"{what}: {status}")
         self.status = status
-
-
-def opaque(data):
-    return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
 class Nfs3:

@@ -11,6 +11,7 @@ import unittest
 
 from ceph import POOL, WEIR, Server, free_ports
 from cluster import OnlyNodes, OnNodes
+from nfs3 import opaque
 
 
 class Call:
@@ -96,10 +97,6 @@ class Call:
             root = names()
             places += [(server, root) for server in servers]
         return places
-
-
-def opaque(data):
-    return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
 class AnyAddress(OnNodes):

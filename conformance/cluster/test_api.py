@@ -4,18 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 
 from ceph import Ceph
-from cluster import OnNodes
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
-from terraform import Terraform, missing  # noqa: E402
-
-PLACE = "projects/p1/locations/us-central1"
-POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
-POOL_BODY = {"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default"}
+from cluster import POOL_BODY, POOLS, VOLUMES, OnNodes, pool_in
+from terraform import Terraform, missing
 
 
 def volume_body(pool, share):
@@ -23,13 +16,6 @@ def volume_body(pool, share):
 
 
 class ApiOfTheCluster(OnNodes):
-    def ok(self, node, method, path, body=None, **more):
-        status, answer = node.ask(method, path, body, **more)
-        self.assertEqual(status, 200, f"{node.name} {method} {path}: {answer}")
-        if isinstance(answer, dict):
-            self.assertNotIn("error", answer)
-        return answer
-
     def refused(self, status, word, node, method, path, body=None, **more):
         found, answer = node.ask(method, path, body, **more)
         self.assertEqual((found, answer["error"]["status"]), (status, word), answer)
@@ -72,7 +58,7 @@ class ApiOfTheCluster(OnNodes):
             self.assertIn("response", volume)
             self.assertEqual(self.aggregate_of(f"{VOLUMES}/in-{pool}"), self.aggregate_of(f"{POOLS}/{pool}"))
         message = self.refused(409, "ALREADY_EXISTS", n1, "POST", POOLS,
-                               {**POOL_BODY, "labels": {"weir-aggregate": self.aggregate_of(f"{POOLS}/second")}}, storagePoolId="first")
+                               pool_in(self.aggregate_of(f"{POOLS}/second")), storagePoolId="first")
         self.assertIn("already exists", message)
         self.assertEqual(self.names(n1, VOLUMES), ["in-first", "in-second"])
         first = self.ok(n1, "GET", VOLUMES, pageSize="1", orderBy="name desc")

@@ -3,12 +3,10 @@
 import errno
 import random
 
-from ceph import POOL, Ceph, free_ports
-from cluster import OnlyNodes, OnNodes
+from ceph import POOL, free_ports
+from cluster import POOLS, VOLUMES, OnlyNodes, OnNodes, pool_in
 from libnfs import Client
 
-PLACE = "projects/p1/locations/us-central1"
-POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
 AGGREGATES = ("a", "b", "c")
 
 
@@ -30,11 +28,6 @@ class LargeVolume(OnNodes):
         except RuntimeError:
             print(cls.cluster.said())
             raise
-
-    def ok(self, node, method, path, body=None, **more):
-        status, answer = node.ask(method, path, body, **more)
-        self.assertEqual(status, 200, f"{node.name} {method} {path}: {answer}")
-        return answer
 
     def done(self, node, method, path, body=None, **more):
         operation = self.ok(node, method, path, body, **more)
@@ -58,25 +51,24 @@ class LargeVolume(OnNodes):
     def make_volume(self):
         node = self.cluster.nodes[0]
         for name in AGGREGATES:
-            body = {"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default", "labels": {"weir-aggregate": name}}
-            self.done(node, "POST", POOLS, body, storagePoolId=f"pool-{name}")
+            self.done(node, "POST", POOLS, pool_in(name), storagePoolId=f"pool-{name}")
         self.done(node, "POST", VOLUMES,
-                  {"storagePool": "pool-a", "capacityGib": "6", "shareName": "big", "protocols": ["NFSV3"], "largeCapacity": True,
+                  {"storagePool": "pool-a", "capacityGib": "3", "shareName": "big", "protocols": ["NFSV3"], "largeCapacity": True,
                    "multipleEndpoints": True, "unixPermissions": "0777"}, volumeId="big")
         self.addCleanup(self.delete_volume)
-        Ceph.until("every server knows the constituents of the others", self.is_known)
+        self.until("every server knows the constituents of the others", lambda: self.is_known(3))
 
-    def is_known(self):
-        """Whether each server knows the space of all constituents."""
+    def is_known(self, gib):
+        """Whether each server knows the space of all constituents, which is so much together. New directories are placed by it."""
         spaces = (self.client(name).space() for name in AGGREGATES)
-        return all(space.blocks * space.frsize > 5 << 30 for space in spaces)
+        return all(space.blocks * space.frsize > gib - 1 << 30 for space in spaces)
 
     def delete_volume(self):
         node = self.cluster.up()[0]
         self.done(node, "DELETE", f"{VOLUMES}/big", force="true")
         for name in AGGREGATES:
             path = f"/aggregates/{name}/v1/{VOLUMES}/big"
-            Ceph.until(f"the constituent in {name} is gone", lambda path=path: node.ask("GET", path)[0] == 404)
+            self.until(f"the constituent in {name} is gone", lambda path=path: node.ask("GET", path)[0] == 404)
             self.done(node, "DELETE", f"{POOLS}/pool-{name}")
 
     def test_one_volume_over_three_aggregates(self):
@@ -89,13 +81,14 @@ class LargeVolume(OnNodes):
         """One volume to see; what it cannot do is refused by its name."""
         n1, n2, n3 = self.cluster.nodes
         big = self.ok(n2, "GET", f"{VOLUMES}/big")
-        self.assertEqual((big["capacityGib"], big["largeCapacityConfig"]), ("6", {"constituentCount": 3}))
+        self.assertEqual((big["capacityGib"], big["largeCapacityConfig"]), ("3", {"constituentCount": 3}))
         self.assertEqual(len({option["exportFull"] for option in big["mountOptions"]}), 3, big["mountOptions"])
         self.assertNotIn("weir-constituent", big.get("labels", {}))
         listed = self.ok(n3, "GET", VOLUMES)["volumes"]
-        self.assertEqual([(one["name"], one["capacityGib"]) for one in listed], [(f"{VOLUMES}/big", "6")])
-        self.done(n3, "PATCH", f"{VOLUMES}/big", {"capacityGib": "9"}, updateMask="capacityGib")
-        self.assertEqual(self.ok(n1, "GET", f"{VOLUMES}/big")["capacityGib"], "9")
+        self.assertEqual([(one["name"], one["capacityGib"]) for one in listed], [(f"{VOLUMES}/big", "3")])
+        self.done(n3, "PATCH", f"{VOLUMES}/big", {"capacityGib": "6"}, updateMask="capacityGib")
+        self.assertEqual(self.ok(n1, "GET", f"{VOLUMES}/big")["capacityGib"], "6")
+        self.until("every server knows of the change", lambda: self.is_known(6))
         status, answer = n1.ask("POST", f"{VOLUMES}/big/snapshots", {}, snapshotId="s")
         self.assertEqual(status, 400, answer)
         self.assertIn("large volumes of a cluster have no snapshots", answer["error"]["message"])
@@ -103,12 +96,28 @@ class LargeVolume(OnNodes):
         self.assertEqual(status, 400, answer)
         self.assertIn("no protocols but NFSV3", answer["error"]["message"])
 
+    def spread(self, a, b):
+        """Makes one more directory. Whether there are a dozen, in all constituents: one that has used nothing yet is the best for all."""
+        made = len(b.names("/"))
+        a.mkdir(f"/d{made}")
+        return made >= 11 and {ino >> 56 for ino in b.names("/").values()} == {0, 1, 2}
+
+    @staticmethod
+    def leads(client, path):
+        """Whether a server knows where the directory is served. It hears of a new constituent a second or two later."""
+        try:
+            client.stat("/" + path)
+        except BlockingIOError:
+            return False
+        return True
+
     def check_calls(self):
         """What each call does over the borders of constituents."""
         a, b, c = (self.client(name) for name in AGGREGATES)
-        for number in range(12):
-            a.mkdir(f"/d{number}")
+        self.until("directories are in every constituent", lambda: self.spread(a, b))
         where = {name: ino >> 56 for name, ino in b.names("/").items()}
+        for path in where:
+            self.until(f"every server leads to {path}", lambda path=path: all(self.leads(client, path) for client in (a, b, c)))
         self.assertEqual(set(where.values()), {0, 1, 2}, where)
         zero, one, two = (next(f"/{name}" for name, at in where.items() if at == number) for number in range(3))
         self.fails(errno.EEXIST, b.mkdir, one)
@@ -205,6 +214,7 @@ class LargeVolume(OnNodes):
                 elif not any(other.startswith(path + "/") for other in tree):
                     client.rmdir(path)
                     del tree[path]
+        self.until("the rows follow", lambda: self.cluster.is_left(victim))
         victim.start()
         self.cluster.well()
         for name in AGGREGATES:

@@ -9,11 +9,9 @@ import time
 import unittest
 
 from ceph import WEIR
-from cluster import OnNodes
+from cluster import POOLS, VOLUMES, OnNodes, pool_in
 from nfs3_client import NOENT, Failed, Nfs3
 
-PLACE = "projects/p1/locations/us-central1"
-POOLS, VOLUMES = f"{PLACE}/storagePools", f"{PLACE}/volumes"
 BLOCK = 4096
 
 
@@ -49,13 +47,12 @@ class MovedVolumes(OnNodes):
         self.cluster.well()
         self.node = self.cluster.nodes[2]
         for aggregate, pool in (("a", "of-a"), ("b", "of-b")):
-            body = {"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default", "labels": {"weir-aggregate": aggregate}}
-            self.ok("POST", POOLS, body, storagePoolId=pool)
+            self.ok(self.node, "POST", POOLS, pool_in(aggregate), storagePoolId=pool)
         body = {"storagePool": "of-a", "capacityGib": "100", "shareName": "db", "protocols": ["NFSV3"], "labels": {"who": "test"},
                 "snapshotPolicy": {"enabled": True, "dailySchedule": {"snapshotsToKeep": 3, "minute": 1, "hour": 1}},
                 "exportPolicy": {"rules": [{"allowedClients": "0.0.0.0/0", "accessType": "READ_WRITE", "nfsv3": True,
                                             "hasRootAccess": "true"}]}}
-        self.ok("POST", VOLUMES, body, volumeId="db")
+        self.ok(self.node, "POST", VOLUMES, body, volumeId="db")
         self.old = self.cluster.owner("a")
         self.writers = []
 
@@ -77,11 +74,6 @@ class MovedVolumes(OnNodes):
     def is_gone(self):
         self.node.ask("DELETE", f"{VOLUMES}/db", force="true")
         return self.node.ask("GET", f"{VOLUMES}/db")[0] == 404
-
-    def ok(self, method, path, body=None, **query):
-        status, answer = self.node.ask(method, path, body, **query)
-        self.assertEqual(status, 200, f"{method} {path}: {answer}")
-        return answer
 
     def port(self, aggregate="a"):
         return self.cluster.ports[aggregate]
@@ -152,7 +144,7 @@ class MovedVolumes(OnNodes):
                 client.lookup(root, "never")
             self.assertEqual(missing.exception.status, NOENT)
             client.close()
-        volume = self.ok("GET", f"{VOLUMES}/db")
+        volume = self.ok(self.node, "GET", f"{VOLUMES}/db")
         self.assertEqual((volume["storagePool"], volume["labels"]["who"]), (f"of-{aggregate}", "test"))
         self.assertEqual(volume["snapshotPolicy"]["dailySchedule"]["snapshotsToKeep"], 3)
 
@@ -163,7 +155,7 @@ class MovedVolumes(OnNodes):
 
     def test_moves_while_clients_write(self):
         self.begin()
-        self.ok("POST", f"{VOLUMES}/db/snapshots", {"description": "before"}, snapshotId="before")
+        self.ok(self.node, "POST", f"{VOLUMES}/db/snapshots", {"description": "before"}, snapshotId="before")
         status, text = self.weir("--to", "of-b")
         self.assertEqual(status, 0, text)
         self.assertIn("Moved volume [db] to storage pool [of-b].", text)
@@ -174,7 +166,7 @@ class MovedVolumes(OnNodes):
         told = sum(writer.client.told_later for writer in self.writers)
         print(f"a volume moved under {len(self.writers)} writers: held for {pause:.2f} s, longest call {longest:.2f} s, told to try later {told} times")
         self.goes_on()
-        snapshots = self.ok("GET", f"{VOLUMES}/db/snapshots")["snapshots"]
+        snapshots = self.ok(self.node, "GET", f"{VOLUMES}/db/snapshots")["snapshots"]
         self.assertEqual([(one["name"].rsplit("/", 1)[1], one["description"]) for one in snapshots], [("before", "before")])
         self.end("b")
         # And back again, to the aggregate of its handles.
@@ -190,11 +182,12 @@ class MovedVolumes(OnNodes):
         self.assertIn("no storage pool nowhere", text)
         status, text = self.weir("--to", "of-a")
         self.assertNotEqual(status, 0)
-        self.ok("POST", VOLUMES, {"storagePool": "of-b", "capacityGib": "2000", "shareName": "full", "protocols": ["NFSV3"]}, volumeId="full")
+        body = {"storagePool": "of-b", "capacityGib": "2000", "shareName": "full", "protocols": ["NFSV3"]}
+        self.ok(self.node, "POST", VOLUMES, body, volumeId="full")
         status, text = self.weir("--to", "of-b")
         self.assertNotEqual(status, 0)
         self.assertIn("do not fit", text)
-        self.ok("DELETE", f"{VOLUMES}/full")
+        self.ok(self.node, "DELETE", f"{VOLUMES}/full")
         status, text = self.weir("--to", "of-b", "--async")
         self.assertEqual(status, 0, text)
         status, text = self.weir("--abort")
