@@ -57,6 +57,13 @@ def wait_for_port(port, process):
     wait_for(listens, process)
 
 
+def wait_for_log(log, process, seconds=60):
+    """Waits until a Weir has said in its log that its intent log is preallocated, which it does beside the first requests: what is
+    measured is a server at work. The second text is that of Weir before 2026-11-28."""
+    said = ("intent log preallocated", "ring is prepared")
+    wait_for(lambda: any(text in log.read_text(errors="replace") for text in said), process, seconds)
+
+
 def stop(process, seconds=20):
     """Ends a process of ours: politely, then not."""
     if process.poll() is None:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import time
 
-from common import Failure, raise_limits
+from common import Failure, raise_limits, wait_for_log
 
 BLOCK = 8192
 JUKEBOX = 10008
@@ -89,7 +89,7 @@ class Node:
 
     def is_prepared(self):
         """Every block of its log has been written once: until then it writes zeroes beside the load."""
-        self.wait("its log is prepared", lambda: "ring is prepared" in self.log.read_text(errors="replace"), 300)
+        wait_for_log(self.log, self.process, 300)
 
     def in_sync(self):
         self.wait("in sync", lambda: self.shows().get("in sync") == "yes", getattr(self.a, "patience", 60))

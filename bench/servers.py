@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import Failure, raise_limits, stop, wait_for, wait_for_port, weir_command
+from common import Failure, raise_limits, stop, wait_for, wait_for_log, wait_for_port, weir_command
 
 # NFS and MOUNT of each, in a network namespace of their own.
 PORTS = {"ganesha": (22049, 22050), "weir": (22051, 22051), "knfsd": (22052, 22053)}
@@ -125,20 +125,10 @@ class Server:
                          self.process)
             else:
                 wait_for(ready.exists, self.process)
-                self.let_log_be_prepared(folder / "server.log")
+                wait_for_log(folder / "server.log", self.process)
         except Failure:
             self.stop()
             raise
-
-    def let_log_be_prepared(self, log):
-        """What is measured is a server at work, not its first seconds: a new log is prepared
-        beside the first requests. An older Weir has done that before it serves, and says nothing."""
-        try:
-            wait_for(lambda: "ring is prepared" in log.read_text(errors="replace"),
-                     self.process, 20)
-        except Failure:
-            if self.process.poll() is not None:
-                raise
 
     def start_knfsd(self, data, log):
         """The kernel's server, in this network namespace. It has no process to watch;
